@@ -1,0 +1,76 @@
+# The developer's interface. Every target sets up what it needs; a second run reuses what was built.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SCENARIOS ?= ../shared/scenarios
+
+.PHONY: help setup up demo down test test-unit lint format load conformance conformance-selfcheck crds docs lock clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+setup: $(STAMP) ## Make the virtual environment (about 30 s the first time)
+
+$(STAMP): requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Sluice needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	@echo "setting up $(VENV) (about 30 s)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+up: $(STAMP) ## Run everything here with sample Jobs flowing, until Ctrl-C (first time builds a control plane: about 8 min; then 20 s)
+	@$(BIN)/sluice up
+
+demo: $(STAMP) ## The same unattended, checks the outcome and ends (about 1.5 min once built)
+	@$(BIN)/sluice demo
+
+down: $(STAMP) ## End what a killed `make up` left behind
+	@$(BIN)/sluice down
+
+test: $(STAMP) ## All tests, with a real control plane and NATS (about 8 min more the first time, to build it)
+	@$(BIN)/python -m devcluster build
+	@$(BIN)/python -m pytest
+
+test-unit: $(STAMP) ## Only the tests that need no control plane
+	@$(BIN)/python -m pytest -m 'not integration' tests
+
+lint: $(STAMP) ## ruff, mypy --strict, import contracts, generated files current (about 1 min)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m cli.crds --check
+	@$(BIN)/python -m cli.event_docs --check
+
+format: $(STAMP) ## Format the code
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+load: $(STAMP) ## Run a load shape (SHAPE=small) against a control plane of its own, and write loadtest/reports/
+	@$(BIN)/python -m loadtest.run $(or $(SHAPE),small)
+
+conformance: $(STAMP) ## Run scenario files (SCENARIOS=folder) and print passed, failed and waiting by area
+	@$(BIN)/python -m tests.conformance.run $(SCENARIOS)
+
+conformance-selfcheck: $(STAMP) ## Alter each expectation and demand that its case then fails
+	@$(BIN)/python -m tests.conformance.run --self-check $(SCENARIOS)
+
+crds: $(STAMP) ## Generate k8s/crds from shared/api
+	@$(BIN)/python -m cli.crds
+
+docs: $(STAMP) ## Generate docs/events.md from the Structs
+	@$(BIN)/python -m cli.event_docs
+
+lock: ## Pin the requirements again, with hashes
+	@for extra in '' dev; do \
+	  $(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+	    --strip-extras --no-annotate --no-header --allow-unsafe $${extra:+--extra $$extra} \
+	    -o requirements$${extra:+-$$extra}.txt pyproject.toml; done
+
+clean: ## Remove the virtual environment and caches of this folder (built control planes stay in the user's cache)
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
