@@ -1,0 +1,233 @@
+"""The whole of Sluice on this machine: a control plane, NATS with the generated permissions, and every service as a process of its own.
+
+The watcher and the webhook get tokens of the ServiceAccounts that `k8s/rbac` ships, the services the NATS users of the table: what is
+missing there fails here. A service that ends is started again, as a kubelet would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from rich.console import Console
+
+from devcluster.cluster import DevCluster
+from devcluster.nats_server import NatsServer
+from devcluster.options import ClusterOptions
+from devcluster.ports import free_ports
+from devcluster.processes import Command, ManagedProcess
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMESPACE = "kueue-system"
+SERVICES = ("watcher", "webhook", "queue_manager", "scheduler", "preemptor", "provisioning_request", "metrics")
+WITH_KUBERNETES = {"watcher": "sluice-watcher", "webhook": "sluice-webhook"}
+"""Services that hold Kubernetes credentials, and their ServiceAccounts."""
+READY_SECONDS = 30.0
+RESTART_SECONDS = 0.2
+
+
+class Service:
+    """One service process, started again whenever it ends, until it is stopped."""
+
+    def __init__(self, name: str, environment: Mapping[str, str], log: Path, health_port: int) -> None:
+        self.name = name
+        self.health_port = health_port
+        self.starts = 0
+        self.up = asyncio.Event()
+        command = Command(name, Path(sys.executable), ("-m", f"services.{name}"), dict(environment))
+        self.process = ManagedProcess(command, log)
+        self._held = asyncio.Event()
+        self._held.set()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start it and keep it running."""
+        await self._start()
+        self._task = asyncio.create_task(self._keep_running(), name=f"keep {self.name}")
+
+    async def _keep_running(self) -> None:
+        while True:
+            await self.process.wait()
+            await asyncio.sleep(RESTART_SECONDS)
+            await self._held.wait()
+            await self._start()
+
+    async def _start(self) -> None:
+        await self.process.start()
+        self.starts += 1
+        self.up.set()
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to this very process."""
+        self.up.clear()
+        self.process.send(number)
+
+    def hold(self) -> None:
+        """Do not start it again until `release`."""
+        self._held.clear()
+
+    def release(self) -> None:
+        """Undo `hold`."""
+        self._held.set()
+
+    async def stop(self) -> None:
+        """End it for good."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self.process.stop(grace_seconds=6.0)
+
+
+class Stack:
+    """A running Sluice. `cluster`, `nats` and `services` are its parts; `folder` keeps logs, credentials and data until `stop`."""
+
+    def __init__(
+        self,
+        cluster: ClusterOptions | None = None,
+        *,
+        console: Console | None = None,
+        settings: Mapping[str, str] | None = None,
+        services: tuple[str, ...] = SERVICES,
+    ) -> None:
+        self._console = console if console is not None else Console(stderr=True, highlight=False)
+        self._settings = dict(settings or {})
+        self._names = services
+        self._temporary = tempfile.TemporaryDirectory(prefix="sluice-", ignore_cleanup_errors=True)
+        self.folder = Path(self._temporary.name)
+        self.cluster = DevCluster(cluster, self._console)
+        self.nats = NatsServer(self.folder / "nats")
+        self.services: dict[str, Service] = {}
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start everything; returns when every service is ready. Raises what DevCluster raises, and TimeoutError with the cause."""
+        with self._step("control plane and NATS", usual=5):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.cluster.start())
+                group.create_task(self.nats.start())
+        with self._step("CRDs, RBAC and webhook configuration", usual=3):
+            await self.cluster.kubectl("apply", "--server-side", "-k", str(ROOT / "k8s" / "local"))
+            await self.cluster.kubectl(
+                "wait", "--for=condition=Established", "crd", "-l", "app.kubernetes.io/part-of=sluice"
+            )
+        with self._step("services", usual=4):
+            await self._start_services()
+            await self.wait_ready()
+
+    async def stop(self) -> None:
+        """End every process, the services first, and remove the folder."""
+        async with asyncio.TaskGroup() as group:
+            for service in self.services.values():
+                group.create_task(service.stop())
+        self.services = {}
+        await self.nats.stop()
+        await self.cluster.stop()
+        self._temporary.cleanup()
+
+    async def wait_ready(self, seconds: float = READY_SECONDS) -> None:
+        """Return when every service answers /readyz. Raises TimeoutError that says which does not, why, and the end of its log."""
+        deadline = time.monotonic() + seconds
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
+            for service in self.services.values():
+                async for why in _readiness(session, service.health_port):
+                    if not why:
+                        break
+                    if time.monotonic() > deadline:
+                        raise TimeoutError(
+                            f"{service.name} is not ready after {seconds:.0f} s: {why}\n{service.process.last_lines()}"
+                        )
+
+    async def restart(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """Kill a service and return when it runs again."""
+        self.services[name].kill(number)
+        await self.services[name].up.wait()
+
+    @property
+    def reader_url(self) -> str:
+        """NATS address of the read-only user of public events, password included."""
+        return self.url_of("events_reader")
+
+    def url_of(self, user: str) -> str:
+        """NATS address with the credentials of a user."""
+        return self.nats.url.replace("nats://", f"nats://{user}:{self.nats.password(user)}@", 1)
+
+    async def _start_services(self) -> None:
+        ports = iter(free_ports(len(self._names) + 1))
+        webhook_port = next(ports)
+        logs = self.folder / "logs"
+        logs.mkdir(exist_ok=True)
+        for name in self._names:
+            port = next(ports)
+            environment = await self._environment(name, port, webhook_port)
+            self.services[name] = Service(name, environment, logs / f"{name}.log", port)
+        async with asyncio.TaskGroup() as group:
+            for service in self.services.values():
+                group.create_task(service.start())
+
+    async def _environment(self, name: str, port: int, webhook_port: int) -> dict[str, str]:
+        secret = self.folder / f"{name}.password"
+        secret.touch(mode=0o600)
+        secret.write_text(self.nats.password(name))
+        own = f"SLUICE_{name.upper()}_"
+        environment = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG", "TMPDIR")}
+        environment |= {
+            "PYTHONPATH": str(ROOT),
+            "SLUICE_NATS_URL": self.nats.url,
+            "SLUICE_NATS_PASSWORD_FILE": str(secret),
+            "SLUICE_HEALTH_PORT": str(port),
+            "SLUICE_TRACE_FILE": str(self.folder / f"spans-{name}.jsonl"),
+        }
+        if name in WITH_KUBERNETES:
+            kubeconfig = await self.cluster.service_account_kubeconfig(NAMESPACE, WITH_KUBERNETES[name])
+            environment[f"{own}KUBECONFIG"] = str(kubeconfig)
+        if name == "watcher":
+            environment["SLUICE_WATCHER_WEBHOOK_URL"] = f"https://127.0.0.1:{webhook_port}"
+        if name == "webhook":
+            environment["SLUICE_WEBHOOK_WEBHOOK_PORT"] = str(webhook_port)
+        return environment | {k: v for k, v in self._settings.items() if not _of_another(k, name)}
+
+    @contextlib.contextmanager
+    def _step(self, what: str, usual: int) -> Iterator[None]:
+        started = time.monotonic()
+        with self._console.status(f"{what} (usually {usual} s)"):
+            yield
+        self._console.print(f"[green]✓[/] {what} ({time.monotonic() - started:.1f} s)")
+
+
+def _of_another(variable: str, name: str) -> bool:
+    """Whether a variable is meant for one service, and not for this one."""
+    return any(variable.startswith(f"SLUICE_{other.upper()}_") for other in SERVICES if other != name)
+
+
+async def _readiness(session: aiohttp.ClientSession, port: int) -> AsyncIterator[str]:
+    """Why it is not ready, again and again; empty when it is."""
+    while True:
+        try:
+            async with session.get(f"http://127.0.0.1:{port}/readyz") as response:
+                yield "" if response.status == 200 else (await response.text()).strip()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            yield f"no answer on port {port}: {error}"
+        await asyncio.sleep(0.05)
