@@ -1,0 +1,104 @@
+"""What the change of a workload from one projection to the next means for counters and histograms. Pure.
+
+Times in conditions have whole seconds, so waits do too.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.events.objects import Condition, Workload
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """One increment or one observed value of a family, labels in the table's order (without the role)."""
+
+    name: str
+    labels: tuple[str, ...]
+    value: float = 1.0
+
+
+def find(workload: Workload, type_: str) -> Condition | None:
+    """The condition of that type, if there is one."""
+    return next((c for c in workload.conditions if c.type == type_), None)
+
+
+def true(workload: Workload, type_: str) -> Condition | None:
+    """The condition of that type, if it is true."""
+    condition = find(workload, type_)
+    return condition if condition is not None and condition.status else None
+
+
+def became(old: Workload, new: Workload, type_: str) -> Condition | None:
+    """The condition, if it became true, or was true and became true anew (another transition time)."""
+    now = true(new, type_)
+    if now is None:
+        return None
+    before = true(old, type_)
+    return now if before is None or before.changed != now.changed else None
+
+
+def waiting_since(workload: Workload) -> int:
+    """When the present wait began: creation, or the last requeue (seconds)."""
+    requeued = true(workload, "Requeued")
+    return max(workload.created, requeued.changed if requeued else 0)
+
+
+def observations(old: Workload, new: Workload) -> list[Observation]:
+    """Counters and histograms touched by the step from `old` to `new`, two states of one workload."""
+    found: list[Observation] = []
+    if old.uid != new.uid or old.finished:
+        return found
+    cluster_queue = next((a.cluster_queue for a in (new.admission, old.admission) if a is not None), "")
+    queue = (new.queue_name or old.queue_name, new.namespace)
+    priority_class = new.priority_class or old.priority_class
+    local = (*queue, priority_class)
+
+    def both(name: str, value: float = 1.0) -> None:
+        found.append(Observation(name, (cluster_queue, priority_class), value))
+        found.append(Observation(f"local_queue_{name}", local, value))
+
+    if new.finished:
+        both("finished_workloads_total")
+        finished, admitted = true(new, "Finished"), true(old, "Admitted")
+        if finished and admitted:
+            both("execution_time_seconds", max(0, finished.changed - admitted.changed))
+        return found
+    reserved = became(old, new, "QuotaReserved")
+    if reserved:
+        both("quota_reserved_workloads_total")
+        both("quota_reserved_wait_time_seconds", max(0, reserved.changed - waiting_since(old)))
+    admitted = became(old, new, "Admitted")
+    if admitted:
+        both("admitted_workloads_total")
+        both("admission_wait_time_seconds", max(0, admitted.changed - waiting_since(old)))
+        holding = true(new, "QuotaReserved")
+        if holding and new.checks:
+            both("admission_checks_wait_time_seconds", max(0, admitted.changed - holding.changed))
+    found += _evictions(old, new, cluster_queue, queue, priority_class)
+    return found
+
+
+def _evictions(
+    old: Workload, new: Workload, cluster_queue: str, queue: tuple[str, str], priority_class: str
+) -> list[Observation]:
+    found: list[Observation] = []
+    evicted = became(old, new, "Evicted")
+    if evicted:
+        reason, cause = split_reason(evicted.reason)
+        labels = (cluster_queue, reason, cause, priority_class)
+        found.append(Observation("evicted_workloads_total", labels))
+        found.append(Observation("local_queue_evicted_workloads_total", (*queue, reason, cause, priority_class)))
+    pending_eviction = true(new, "Evicted")
+    released = true(old, "QuotaReserved") and find(new, "QuotaReserved")
+    if pending_eviction and released and not released.status:
+        reason, _ = split_reason(pending_eviction.reason)
+        waited = max(0, released.changed - pending_eviction.changed)
+        found.append(Observation("workload_eviction_latency_seconds", (cluster_queue, reason), waited))
+    return found
+
+
+def split_reason(reason: str) -> tuple[str, str]:
+    """`DeactivatedDueToX` is reason Deactivated with cause X; others have no cause."""
+    head, marker, cause = reason.partition("DeactivatedDueTo")
+    return ("Deactivated", cause) if marker and not head else (reason, "")

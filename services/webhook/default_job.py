@@ -1,0 +1,60 @@
+"""Defaulting of a batch/v1 Job on creation (integration specification 5): queue, priority class, suspension."""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.webhook.admission_review import PatchOperation, pointer
+from shared.api import names
+from shared.api.meta import ObjectMeta
+from shared.jobs.batch_job import BatchJob
+from shared.jobs.manifest import JsonObject, section, texts
+from shared.jobs.queue_membership import should_suspend
+
+DEFAULT_NAME = "default"
+
+_kind = BatchJob()
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What the decision needs to know besides the Job."""
+
+    default_queue: bool
+    """The namespace has a LocalQueue named `default`."""
+    default_priority_class: bool
+    """There is a WorkloadPriorityClass named `default`."""
+    owner_managed: bool
+    """Its direct controller is of a kind that is integrated: what that one says holds for this Job too."""
+    ancestor: bool
+    """A managed ancestor decides about it."""
+    manage_all: bool
+    namespace_matches: bool
+
+
+def defaults(job: JsonObject, meta: ObjectMeta, around: Surroundings) -> tuple[PatchOperation, ...]:
+    """The changes, none for a Job that is left alone."""
+    labels = texts(job, "metadata", "labels")
+    added: dict[str, str] = {}
+    if (
+        around.default_queue
+        and names.QUEUE_NAME_LABEL not in labels
+        and not around.owner_managed
+        and around.namespace_matches
+    ):
+        added[names.QUEUE_NAME_LABEL] = DEFAULT_NAME
+    if around.default_priority_class and names.PRIORITY_CLASS_LABEL not in labels and not around.owner_managed:
+        added[names.PRIORITY_CLASS_LABEL] = DEFAULT_NAME
+    operations: list[PatchOperation] = []
+    if added and not section(job, "metadata", "labels"):
+        operations.append(PatchOperation("add", pointer("metadata", "labels"), added))
+    else:
+        operations += [PatchOperation("add", pointer("metadata", "labels", k), v) for k, v in added.items()]
+    suspend = meta.deletion_timestamp is None and should_suspend(
+        labels | added,
+        ancestor=around.ancestor,
+        manage_all=around.manage_all,
+        namespace_matches=around.namespace_matches,
+    )
+    if suspend and _kind.suspend(job):
+        operations.append(PatchOperation("add", pointer("spec", "suspend"), True))
+    return tuple(operations)

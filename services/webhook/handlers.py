@@ -1,0 +1,154 @@
+"""One function per admission path; each makes a Verdict of a request. The paths are Kueue's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
+
+from services.webhook.admission_review import PatchOperation, Request, Verdict, pointer
+from services.webhook.default_job import DEFAULT_NAME, Surroundings, defaults
+from services.webhook.field_errors import FieldError, invalid
+from services.webhook.known_objects import KnownObjects
+from services.webhook.settings import WebhookSettings
+from services.webhook.validate_job import created_errors, updated_errors
+from services.webhook.validate_queues import cluster_queue_errors, cohort_errors, resource_flavor_errors
+from services.webhook.validate_workload import workload_errors
+from shared.api import names
+from shared.api.cluster_queue import ClusterQueue
+from shared.api.cohort import Cohort
+from shared.api.decoding import convert, decode
+from shared.api.meta import ObjectMeta
+from shared.api.quantity import QuantityError
+from shared.api.resource_flavor import ResourceFlavor
+from shared.api.workload import Workload
+from shared.jobs.manifest import JsonObject, section
+from shared.jobs.podset_info import PermanentError
+from shared.jobs.queue_membership import AncestorSearch, OwnershipError
+from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, owner_kind
+from shared.kube.client import KubeClient
+from shared.kube.errors import ApiError, NotFound
+from shared.kube.resources import Resource
+
+Handler = Callable[[Request], Awaitable[Verdict]]
+
+
+class Handlers:
+    """The handlers, with what they look things up in."""
+
+    def __init__(self, settings: WebhookSettings, known: KnownObjects, client: KubeClient) -> None:
+        self._settings = settings
+        self._known = known
+        self._client = client
+        self._enabled = frozenset(owner_kind(kind) for kind in INTEGRATED)
+
+    def routes(self) -> dict[str, Handler]:
+        """Path -> handler."""
+        group = "kueue-x-k8s-io-v1beta2"
+        return {
+            "/mutate-batch-v1-job": self.default_job,
+            "/validate-batch-v1-job": self.validate_job,
+            f"/mutate-{group}-clusterqueue": self.default_finalizer,
+            f"/mutate-{group}-resourceflavor": self.default_finalizer,
+            f"/mutate-{group}-workload": self.default_workload,
+            f"/validate-{group}-clusterqueue": self.validate_cluster_queue,
+            f"/validate-{group}-cohort": self.validate_cohort,
+            f"/validate-{group}-resourceflavor": self.validate_resource_flavor,
+            f"/validate-{group}-workload": self.validate_workload,
+        }
+
+    async def default_job(self, request: Request) -> Verdict:
+        """Queue, priority class, suspension of a Job that is created."""
+        job = _json(request.object)
+        meta = convert(ObjectMeta, section(job, "metadata"))
+        namespace = request.namespace
+        search = AncestorSearch(meta, manage_all=self._settings.manage_jobs_without_queue_name, enabled=self._enabled)
+        try:
+            if meta.deletion_timestamp is None:
+                await self._walk(search, namespace)
+        except OwnershipError as error:
+            return Verdict(errors=(invalid("metadata.ownerReferences", meta.name, str(error)),))
+        owner = meta.controller_owner()
+        around = Surroundings(
+            default_queue=await self._known.exists("localqueue", namespace, DEFAULT_NAME),
+            default_priority_class=await self._known.exists("workloadpriorityclass", "", DEFAULT_NAME),
+            owner_managed=owner is not None and OwnerKind(owner.api_version, owner.kind) in self._enabled,
+            ancestor=search.result is not None,
+            manage_all=self._settings.manage_jobs_without_queue_name,
+            namespace_matches=namespace not in self._settings.unmanaged_namespaces,
+        )
+        return Verdict(patch=defaults(job, meta, around))
+
+    async def _walk(self, search: AncestorSearch, namespace: str) -> None:
+        while owner := search.next_owner():
+            api_version, _, version = owner.api_version.rpartition("/")
+            plural = KNOWN[OwnerKind(owner.api_version, owner.kind)]
+            resource = Resource(api_version, version, plural, owner.kind, True)
+            try:
+                body = await self._client.get(resource, namespace, owner.name)
+                search.found(decode(_Anything, body).metadata)
+            except NotFound:
+                search.found(None)
+            except ApiError as error:
+                raise OwnershipError(f"workload owner cannot be read: {error}") from error
+
+    async def validate_job(self, request: Request) -> Verdict:
+        """Our labels and annotations on a Job."""
+        job = _json(request.object)
+        try:
+            if not request.has_old:
+                return _refused(created_errors(job))
+            queue_is_gone = names.QUEUE_NAME_LABEL not in section(job, "metadata", "labels")
+            default = queue_is_gone and await self._known.exists("localqueue", request.namespace, DEFAULT_NAME)
+            return _refused(updated_errors(job, _json(request.old_object), default_queue=default))
+        except PermanentError as error:
+            return Verdict(errors=(invalid("spec.template.metadata.annotations", request.name, str(error)),))
+
+    async def default_finalizer(self, request: Request) -> Verdict:
+        """ClusterQueues and ResourceFlavors are not deleted while they are used."""
+        metadata = decode(_Anything, bytes(request.object)).metadata
+        if names.RESOURCE_IN_USE in metadata.finalizers:
+            return Verdict()
+        value: object = names.RESOURCE_IN_USE if metadata.finalizers else [names.RESOURCE_IN_USE]
+        last = ("-",) if metadata.finalizers else ()
+        return Verdict(patch=(PatchOperation("add", pointer("metadata", "finalizers", *last), value),))
+
+    async def default_workload(self, request: Request) -> Verdict:
+        """Nothing to default while partial admission is on."""
+        return Verdict()
+
+    async def validate_cluster_queue(self, request: Request) -> Verdict:
+        """A ClusterQueue beyond its schema."""
+        old = decode(ClusterQueue, bytes(request.old_object)) if request.has_old else None
+        return _refused(cluster_queue_errors(decode(ClusterQueue, bytes(request.object)), old))
+
+    async def validate_cohort(self, request: Request) -> Verdict:
+        """A Cohort beyond its schema."""
+        return _refused(cohort_errors(decode(Cohort, bytes(request.object))))
+
+    async def validate_resource_flavor(self, request: Request) -> Verdict:
+        """A ResourceFlavor beyond its schema."""
+        return _refused(resource_flavor_errors(decode(ResourceFlavor, bytes(request.object))))
+
+    async def validate_workload(self, request: Request) -> Verdict:
+        """A Workload beyond its schema, status included."""
+        old = decode(Workload, bytes(request.old_object)) if request.has_old else None
+        return _refused(workload_errors(decode(Workload, bytes(request.object)), old))
+
+
+class _Anything(msgspec.Struct):
+    metadata: ObjectMeta
+
+
+def _json(raw: msgspec.Raw) -> JsonObject:
+    value = msgspec.json.decode(raw)
+    if not isinstance(value, dict):
+        raise msgspec.ValidationError("the review holds no object")
+    return value
+
+
+def _refused(errors: Iterable[FieldError]) -> Verdict:
+    try:
+        return Verdict(errors=tuple(errors))
+    except QuantityError as error:
+        return Verdict(errors=(FieldError("spec", "Invalid value", "", str(error)),))

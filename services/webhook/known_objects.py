@@ -1,0 +1,55 @@
+"""What the webhook looks up: the newest queues, checks, priority classes and namespaces from OBJECTS; on a miss, one live read.
+
+A user may apply a LocalQueue and a Job together: the Job's review can come before the queue's message, so a miss is not yet a no.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from shared.bus.interface import FeedItem, ObjectChanged, Reset
+from shared.events.objects import Object, Tombstone
+from shared.kube.errors import ApiError
+from shared.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, Resource
+
+KINDS = ("localqueue", "workloadpriorityclass", "namespace", "epoch")
+_LIVE: dict[str, Resource] = {"localqueue": LOCAL_QUEUES, "workloadpriorityclass": WORKLOAD_PRIORITY_CLASSES}
+
+
+class Reader(Protocol):
+    """The part of KubeClient that is used here."""
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> bytes:
+        """The object, or NotFound."""
+        ...
+
+
+class KnownObjects:
+    """Folded from the feed."""
+
+    def __init__(self, client: Reader) -> None:
+        self._client = client
+        self._objects: dict[tuple[str, str], Object] = {}
+
+    def apply(self, item: FeedItem) -> None:
+        """Fold one item."""
+        if isinstance(item, Reset):
+            # What was known stays good enough until the replay has replaced it.
+            return
+        if isinstance(item, ObjectChanged):
+            key = (item.name.kind, item.name.key)
+            if isinstance(item.object, Tombstone):
+                self._objects.pop(key, None)
+            else:
+                self._objects[key] = item.object
+
+    async def exists(self, kind: str, namespace: str, name: str) -> bool:
+        """Whether there is such an object. An API server that does not answer counts as no."""
+        key = f"{namespace}/{name}" if namespace else name
+        if (kind, key) in self._objects:
+            return True
+        try:
+            await self._client.get(_LIVE[kind], namespace, name)
+        except ApiError:
+            return False
+        return True

@@ -1,0 +1,110 @@
+"""Admission: defaults and validates, at Kueue's paths.
+
+1. Read the serving certificate from its Secret and keep it fresh; the gateway makes it.
+2. Fold queues, priority classes and namespaces from OBJECTS; not ready before that has caught up.
+3. Answer reviews over HTTPS. A request that cannot be understood gets one clear refusal; a handler that fails is logged and answered with 500.
+
+Any number of these may run. Nothing here writes to Kubernetes. While it is down, the API server refuses changes of queues and creations of
+jobs; the gateway's own writes are exempt (R2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+from prometheus_client import Histogram
+
+from services.webhook.admission_review import Request, decode, encode, refuse
+from services.webhook.certificate import Certificate
+from services.webhook.handlers import Handler, Handlers
+from services.webhook.known_objects import KINDS, KnownObjects
+from services.webhook.settings import WebhookSettings
+from shared.bus.interface import CaughtUp
+from shared.kube.client import connect
+from shared.runtime.service import Context
+
+log = logging.getLogger("sluice.webhook")
+
+
+async def serve(context: Context[WebhookSettings]) -> None:
+    """Run until cancelled."""
+    settings = context.settings
+    client = await connect(settings.kubeconfig, user_agent="sluice-webhook", timeout_s=settings.api_timeout_s)
+    known = KnownObjects(client)
+    certificate = Certificate(client, settings.namespace, settings.certificate_secret)
+    context.health.ready(False, "queues not read yet")
+    context.health.ready(False, "no serving certificate yet", cause="certificate")
+    seconds = Histogram(
+        "sluice_webhook_seconds",
+        "Time to answer a review.",
+        ("path", "allowed"),
+        registry=context.metrics,
+        buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1),
+    )
+    app = application(Handlers(settings, known, client).routes(), seconds)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_follow(context, known))
+        group.create_task(certificate.run())
+        await certificate.ready.wait()
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, settings.webhook_host, settings.webhook_port, ssl_context=certificate.context)
+            await site.start()
+            context.health.ready(True, cause="certificate")
+            await asyncio.Event().wait()
+        finally:
+            await runner.cleanup()
+
+
+async def _follow(context: Context[WebhookSettings], known: KnownObjects) -> None:
+    async for items in context.bus.feed(kinds=KINDS):
+        for item in items:
+            known.apply(item)
+            if isinstance(item, CaughtUp):
+                context.health.ready(True)
+
+
+def application(routes: dict[str, Handler], seconds: Histogram) -> web.Application:
+    """The HTTPS side: POST an AdmissionReview to any of the routes."""
+    app = web.Application(client_max_size=8 << 20)
+    for path, handler in routes.items():
+        app.router.add_post(path, _route(path, handler, seconds))
+    return app
+
+
+def _route(path: str, handler: Handler, seconds: Histogram) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(http: web.Request) -> web.Response:
+        started = time.perf_counter()
+        body = await respond(await http.read(), handler)
+        allowed = b'"allowed":true' in body
+        seconds.labels(path, str(allowed).lower()).observe(time.perf_counter() - started)
+        return web.Response(body=body, content_type="application/json")
+
+    return answer
+
+
+async def respond(body: bytes, handler: Handler) -> bytes:
+    """The answer to the bytes of a review, whatever they are."""
+    try:
+        request = decode(body)
+    except msgspec.DecodeError as error:
+        return refuse("", 400, f"not an AdmissionReview: {error}")
+    try:
+        return encode(request, await handler(request))
+    except (msgspec.DecodeError, ValueError) as error:
+        return refuse(request.uid, 422, f"{_named(request)}: {error}")
+    except Exception:
+        # The API server and the user need an answer, and the next review must find us alive.
+        log.exception("review failed", extra={"object": _named(request)})
+        return refuse(request.uid, 500, f"{_named(request)}: internal error, see the log of the webhook")
+
+
+def _named(request: Request) -> str:
+    name = f"{request.namespace}/{request.name}" if request.namespace else request.name
+    return f"{request.kind.kind} {name}"

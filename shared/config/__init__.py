@@ -1,0 +1,1 @@
+"""Settings of the services, and Kueue's configuration file."""

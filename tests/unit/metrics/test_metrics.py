@@ -1,0 +1,236 @@
+"""What the metrics service counts, and what it does not: replays, stale states, repeated messages."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from services.metrics.gauges import StateCollector
+from services.metrics.handlers import Memory
+from services.metrics.service import fold
+from services.metrics.settings import MetricsSettings
+from services.metrics.transitions import Observation, observations, split_reason
+from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled
+from shared.events import objects as o
+from shared.events.decisions import Batch, DecisionId, Positions, Preempt
+from shared.events.outcomes import DecisionOutcome
+from shared.events.subjects import ObjectName
+from shared.telemetry.metrics import EVENTS, STATE, Recorder, exponential
+
+PENDING = o.Workload(namespace="ns", name="w", uid="u", version=1, created=100, queue_name="lq", priority_class="high")
+
+
+def condition(type_: str, at: int, *, status: bool = True, reason: str = "") -> o.Condition:
+    return o.Condition(type=type_, status=status, reason=reason, changed=at)
+
+
+def step(workload: o.Workload, *conditions: o.Condition, **changed: object) -> o.Workload:
+    return msgspec.structs.replace(workload, version=workload.version + 1, conditions=conditions, **changed)
+
+
+ADMISSION = o.Admission(cluster_queue="cq")
+RESERVED = step(PENDING, condition("QuotaReserved", 110), admission=ADMISSION, checks=(o.CheckState(name="ac"),))
+ADMITTED = step(RESERVED, condition("QuotaReserved", 110), condition("Admitted", 130))
+EVICTED = step(ADMITTED, *ADMITTED.conditions, condition("Evicted", 150, reason="Preempted"), evictions=1)
+RELEASED = step(
+    EVICTED,
+    condition("QuotaReserved", 157, status=False, reason="PendingEvaluation"),
+    condition("Evicted", 150, reason="Preempted"),
+    condition("Requeued", 157, reason="Preempted"),
+    admission=None,
+)
+FINISHED = step(ADMITTED, condition("Finished", 190, reason="Succeeded"), finished=True, pod_sets=())
+
+
+def named(found: list[Observation]) -> dict[str, tuple[tuple[str, ...], float]]:
+    return {x.name: (x.labels, x.value) for x in found}
+
+
+def test_reservation_and_admission_are_counted_with_their_waits() -> None:
+    assert named(observations(PENDING, RESERVED)) == {
+        "quota_reserved_workloads_total": (("cq", "high"), 1),
+        "local_queue_quota_reserved_workloads_total": (("lq", "ns", "high"), 1),
+        "quota_reserved_wait_time_seconds": (("cq", "high"), 10),
+        "local_queue_quota_reserved_wait_time_seconds": (("lq", "ns", "high"), 10),
+    }
+    admitted = named(observations(RESERVED, ADMITTED))
+    assert admitted["admission_wait_time_seconds"] == (("cq", "high"), 30)
+    assert admitted["admission_checks_wait_time_seconds"] == (("cq", "high"), 20)
+    assert "quota_reserved_workloads_total" not in admitted
+
+
+def test_both_at_once_without_checks() -> None:
+    at_once = step(PENDING, condition("QuotaReserved", 110), condition("Admitted", 110), admission=ADMISSION)
+    found = named(observations(PENDING, at_once))
+    assert "admitted_workloads_total" in found
+    assert "admission_checks_wait_time_seconds" not in found
+
+
+def test_eviction_and_release() -> None:
+    found = named(observations(ADMITTED, EVICTED))
+    assert found["evicted_workloads_total"] == (("cq", "Preempted", "", "high"), 1)
+    latency = named(observations(EVICTED, RELEASED))
+    assert latency == {"workload_eviction_latency_seconds": (("cq", "Preempted"), 7)}
+
+
+def test_a_wait_after_a_requeue_begins_at_the_requeue() -> None:
+    again = step(RELEASED, condition("QuotaReserved", 160), condition("Requeued", 157), admission=ADMISSION)
+    assert named(observations(RELEASED, again))["quota_reserved_wait_time_seconds"] == (("cq", "high"), 3)
+
+
+def test_the_end() -> None:
+    found = named(observations(ADMITTED, FINISHED))
+    assert found["finished_workloads_total"] == (("cq", "high"), 1)
+    assert found["execution_time_seconds"] == (("cq", "high"), 60)
+    assert observations(FINISHED, step(FINISHED, *FINISHED.conditions, finished=True)) == []
+
+
+def test_another_object_of_the_same_name_is_no_transition() -> None:
+    assert observations(PENDING, msgspec.structs.replace(ADMITTED, uid="other")) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("Preempted", ("Preempted", "")),
+        ("Deactivated", ("Deactivated", "")),
+        ("DeactivatedDueToAdmissionCheck", ("Deactivated", "AdmissionCheck")),
+    ],
+)
+def test_reason_and_cause(reason: str, expected: tuple[str, str]) -> None:
+    assert split_reason(reason) == expected
+
+
+class Service:
+    """The service without a bus."""
+
+    def __init__(self, settings: MetricsSettings | None = None) -> None:
+        self.registry = CollectorRegistry()
+        self.memory = Memory()
+        self.recorder = Recorder(self.registry, "standalone")
+        self.registry.register(StateCollector(self.memory.objects, settings or MetricsSettings()))
+
+    def see(self, *items: FeedItem) -> None:
+        for item in items:
+            fold(self.memory, self.recorder, item)
+
+    def value(self, name: str, /, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"kueue_{name}", {**labels, "replica_role": "standalone"})
+
+
+def change(item: o.Object, kind: str = "workload") -> ObjectChanged:
+    return ObjectChanged(name=ObjectName(kind, item.namespace, item.name), object=item, position=item.version)
+
+
+LQ = change(o.LocalQueue(namespace="ns", name="lq", version=1, cluster_queue="cq"), "localqueue")
+CQ = change(
+    o.ClusterQueue(
+        name="cq",
+        version=1,
+        cohort="team",
+        groups=(
+            o.ResourceGroup(
+                covered=("cpu",), flavors=(o.Flavor("f", (o.FlavorQuota("cpu", "4", borrowing_limit="500m"),)),)
+            ),
+        ),
+        conditions=(condition("Active", 1),),
+        status_usage=o.QueueUsage((("f", "cpu", 1500, 0),)),
+    ),
+    "clusterqueue",
+)
+LIVE = (Reset(1, "start"), LQ, CQ, change(PENDING), CaughtUp(Positions(epoch=1)))
+
+
+def test_a_replay_counts_nothing_and_live_changes_count_once() -> None:
+    service = Service()
+    service.see(*LIVE, change(RESERVED), change(RESERVED), change(ADMITTED))
+    assert service.value("admitted_workloads_total", cluster_queue="cq", priority_class="high") == 1
+    service.see(Reset(1, "wiped"), change(ADMITTED), CaughtUp(Positions(epoch=2)), change(ADMITTED))
+    assert service.value("admitted_workloads_total", cluster_queue="cq", priority_class="high") == 1
+
+
+def test_a_late_older_state_is_no_transition() -> None:
+    service = Service()
+    service.see(*LIVE, change(ADMITTED), change(RESERVED))
+    assert service.value("admitted_active_workloads", cluster_queue="cq") == 1
+
+
+def test_evicted_once_counts_each_reason_of_a_workload_once() -> None:
+    service = Service()
+    again = step(RELEASED, condition("QuotaReserved", 160), condition("Admitted", 160), admission=ADMISSION)
+    twice = step(again, *again.conditions, condition("Evicted", 170, reason="Preempted"), evictions=2)
+    service.see(*LIVE, change(ADMITTED), change(EVICTED), change(RELEASED), change(again), change(twice))
+    labels = {"cluster_queue": "cq", "reason": "Preempted", "underlying_cause": "", "priority_class": "high"}
+    assert service.value("evicted_workloads_total", **labels) == 2
+    assert service.value("evicted_workloads_once_total", **labels) == 1
+
+
+@pytest.mark.parametrize(("status", "expected"), [("applied", 1.0), ("rejected", None)])
+def test_preemptions_count_when_they_are_applied(status: str, expected: float | None) -> None:
+    service = Service()
+    preempt = Preempt(
+        key="ns/w",
+        uid="u",
+        incarnation="i",
+        reason="InClusterQueue",
+        message="",
+        preemptor="ns/p",
+        preemptor_uid="p",
+        preemptor_cluster_queue="cq",
+    )
+    batch = Batch(author="s", positions=Positions(epoch=1), decided_ns=0, decisions=(preempt,))
+    outcome = DecisionOutcome(decision=DecisionId(1, 7, 0), key="ns/w", uid="u", status=status)  # type: ignore[arg-type]
+    service.see(*LIVE, Logged(batch, 7), Settled(outcome, 1), Settled(outcome, 2))
+    assert (
+        service.value("preempted_workloads_total", preempting_cluster_queue="cq", reason="InClusterQueue") == expected
+    )
+
+
+def test_gauges_of_workloads_and_queues() -> None:
+    service = Service(MetricsSettings(cluster_queue_resources=True))
+    refused = step(
+        msgspec.structs.replace(PENDING, name="x", uid="x"),
+        condition("QuotaReserved", 1, status=False, reason="WaitingForQuota"),
+    )
+    service.see(*LIVE, change(refused))
+    assert service.value("pending_workloads", cluster_queue="cq", status="active") == 1
+    assert service.value("pending_workloads", cluster_queue="cq", status="inadmissible") == 1
+    assert service.value("local_queue_pending_workloads", name="lq", namespace="ns", status="inadmissible") == 1
+    assert service.value("unadmitted_workloads", cluster_queue="cq", reason="WaitingForQuota", underlying_cause="") == 1
+    assert service.value("cluster_queue_status", cluster_queue="cq", status="active") == 1
+    assert service.value("cluster_queue_info", cluster_queue="cq", parent_cohort="team", root_cohort="team") == 1
+    quota = {"cohort": "team", "cluster_queue": "cq", "flavor": "f", "resource": "cpu"}
+    assert service.value("cluster_queue_nominal_quota", **quota) == 4
+    assert service.value("cluster_queue_borrowing_limit", **quota) == 0.5
+    assert service.value("cluster_queue_lending_limit", **quota) == float("inf")
+    assert service.value("cluster_queue_resource_usage", **quota) == 1.5
+
+
+def test_series_of_a_queue_vanish_with_it() -> None:
+    service = Service()
+    service.see(*LIVE, change(RESERVED))
+    name = ObjectName("clusterqueue", "", "cq")
+    service.see(ObjectChanged(name=name, object=o.Tombstone(name="cq", version=9), position=9))
+    assert service.value("quota_reserved_workloads_total", cluster_queue="cq", priority_class="high") is None
+    assert service.value("cluster_queue_status", cluster_queue="cq", status="active") is None
+
+
+def test_a_cycle_of_cohorts_does_not_hang_the_scrape() -> None:
+    service = Service()
+    service.see(*LIVE)
+    for name, parent in (("team", "org"), ("org", "team")):
+        service.see(change(o.Cohort(name=name, version=1, parent=parent), "cohort"))
+    assert (
+        service.registry.get_sample_value(
+            "kueue_pending_workloads", {"cluster_queue": "cq", "status": "active", "replica_role": "standalone"}
+        )
+        == 1
+    )
+
+
+def test_the_table_has_kueues_buckets_and_no_name_twice() -> None:
+    assert exponential(5) == (1.0, 2.5, 5.0, 10.0, 20.0)
+    assert all(len(f.buckets) in (14, 16) for f in EVENTS if f.kind == "histogram")
+    every = [f.name for f in (*EVENTS, *STATE)]
+    assert len(every) == len(set(every))
