@@ -127,7 +127,7 @@ class Stack:
         with self._step("control plane and NATS", usual=5):
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.cluster.start())
-                group.create_task(self.nats.start())
+                group.create_task(self.nats.__aenter__())
         with self._step("CRDs, RBAC and webhook configuration", usual=3):
             await self.cluster.kubectl("apply", "--server-side", "-k", str(ROOT / "k8s" / "local"))
             await self.cluster.kubectl(

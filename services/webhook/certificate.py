@@ -16,7 +16,8 @@ from shared.kube.errors import ApiError
 from shared.kube.resources import SECRETS
 
 log = logging.getLogger("sluice.webhook")
-REFRESH_S = 30.0
+REFRESH_S = 5.0
+"""For so long the old certificate may still be served after a rotation; a read is cheap."""
 FIRST_S = 0.25
 
 
@@ -27,10 +28,11 @@ class _Secret(msgspec.Struct):
 class Certificate:
     """A TLS context for a server. States: none yet, loaded."""
 
-    def __init__(self, client: KubeClient, namespace: str, secret: str) -> None:
+    def __init__(self, client: KubeClient, namespace: str, secret: str, *, refresh_s: float = REFRESH_S) -> None:
         self._client = client
         self._namespace = namespace
         self._secret = secret
+        self._refresh_s = refresh_s
         self._loaded: tuple[str, str] | None = None
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -43,7 +45,7 @@ class Certificate:
                 await self._refresh()
             except (ApiError, ValueError, ssl.SSLError) as error:
                 log.warning("no serving certificate: %s", error, extra={"secret": f"{self._namespace}/{self._secret}"})
-            await asyncio.sleep(REFRESH_S if self.ready.is_set() else FIRST_S)
+            await asyncio.sleep(self._refresh_s if self.ready.is_set() else FIRST_S)
 
     async def _refresh(self) -> None:
         body = await self._client.get(SECRETS, self._namespace, self._secret)
@@ -64,4 +66,6 @@ class Certificate:
             chain.write_bytes(certificate)
             private.touch(mode=0o600)
             private.write_bytes(key)
+            # A context that refused a pair may keep half of it: a pair is tried in another one first.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain, private)
             self.context.load_cert_chain(chain, private)

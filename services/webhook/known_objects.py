@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shared.bus.interface import FeedItem, ObjectChanged, Reset
+from shared.bus.interface import CaughtUp, FeedItem, ObjectChanged, Reset
 from shared.events.objects import Object, Tombstone
 from shared.kube.errors import ApiError
 from shared.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, Resource
@@ -30,18 +30,25 @@ class KnownObjects:
     def __init__(self, client: Reader) -> None:
         self._client = client
         self._objects: dict[tuple[str, str], Object] = {}
+        self._replayed: dict[tuple[str, str], Object] | None = None
+        """What a replay brought so far; until it is complete, what was known before is good enough."""
 
     def apply(self, item: FeedItem) -> None:
         """Fold one item."""
         if isinstance(item, Reset):
-            # What was known stays good enough until the replay has replaced it.
-            return
-        if isinstance(item, ObjectChanged):
+            self._replayed = {}
+        elif isinstance(item, CaughtUp):
+            if self._replayed is not None:
+                self._objects, self._replayed = self._replayed, None
+        elif isinstance(item, ObjectChanged):
             key = (item.name.kind, item.name.key)
-            if isinstance(item.object, Tombstone):
-                self._objects.pop(key, None)
-            else:
-                self._objects[key] = item.object
+            for objects in (self._objects, self._replayed):
+                if objects is None:
+                    continue
+                if isinstance(item.object, Tombstone):
+                    objects.pop(key, None)
+                else:
+                    objects[key] = item.object
 
     async def exists(self, kind: str, namespace: str, name: str) -> bool:
         """Whether there is such an object. An API server that does not answer counts as no."""

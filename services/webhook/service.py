@@ -35,31 +35,34 @@ async def serve(context: Context[WebhookSettings]) -> None:
     """Run until cancelled."""
     settings = context.settings
     client = await connect(settings.kubeconfig, user_agent="sluice-webhook", timeout_s=settings.api_timeout_s)
-    known = KnownObjects(client)
-    certificate = Certificate(client, settings.namespace, settings.certificate_secret)
-    context.health.ready(False, "queues not read yet")
-    context.health.ready(False, "no serving certificate yet", cause="certificate")
-    seconds = Histogram(
-        "sluice_webhook_seconds",
-        "Time to answer a review.",
-        ("path", "allowed"),
-        registry=context.metrics,
-        buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1),
-    )
-    app = application(Handlers(settings, known, client).routes(), seconds)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(_follow(context, known))
-        group.create_task(certificate.run())
-        await certificate.ready.wait()
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, settings.webhook_host, settings.webhook_port, ssl_context=certificate.context)
-            await site.start()
-            context.health.ready(True, cause="certificate")
-            await asyncio.Event().wait()
-        finally:
-            await runner.cleanup()
+    async with client:
+        known = KnownObjects(client)
+        certificate = Certificate(client, settings.namespace, settings.certificate_secret)
+        context.health.ready(False, "queues not read yet")
+        context.health.ready(False, "no serving certificate yet", cause="certificate")
+        seconds = Histogram(
+            "sluice_webhook_seconds",
+            "Time to answer a review.",
+            ("path", "allowed"),
+            registry=context.metrics,
+            buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1),
+        )
+        app = application(Handlers(settings, known, client).routes(), seconds)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_follow(context, known))
+            group.create_task(certificate.run())
+            await certificate.ready.wait()
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+            await runner.setup()
+            try:
+                site = web.TCPSite(
+                    runner, settings.webhook_host, settings.webhook_port, ssl_context=certificate.context
+                )
+                await site.start()
+                context.health.ready(True, cause="certificate")
+                await asyncio.Event().wait()
+            finally:
+                await runner.cleanup()
 
 
 async def _follow(context: Context[WebhookSettings], known: KnownObjects) -> None:

@@ -123,6 +123,8 @@ def event_name(data: Data) -> str:
 
 def encode(event: CloudEvent) -> bytes:
     """JSON of the structured mode; `specversion` is always there."""
+    # The encoder leaves the default out, but not an equal text that was decoded: written once in any case.
+    event = msgspec.structs.replace(event, specversion=SPEC_VERSION)
     return b'{"specversion":"1.0",' + _encoder.encode(event)[1:]
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 CLUSTER_SCOPE = "_"
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+_UNESCAPED = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 
 
@@ -27,6 +28,8 @@ def escape(text: str) -> str:
 
 def unescape(token: str) -> str:
     """The text that `escape` made `token` of. Raises ValueError if it made none."""
+    if _UNESCAPED.fullmatch(token) and token != CLUSTER_SCOPE:
+        return token
     if token == "%":
         return ""
     raw = _ESCAPED.sub(lambda m: chr(int(m.group(1), 16)), token)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -77,6 +81,7 @@ class Reader:
             state.dirty = True
             return False
         state.appended(batch, len(self.cluster.log), NOW)
+        assert state.assumptions.spending <= K
         return True
 
 
@@ -198,7 +203,6 @@ class Delays(RuleBasedStateMachine):
     def kept_is_computed(self) -> None:
         for reader in self.readers:
             validate(reader.state, NOW)
-            assert reader.state.assumptions.spending <= K
 
     def teardown(self) -> None:
         """Nothing is lost: once all is quiet, nobody waits who could be admitted, and both schedulers see the same."""
@@ -222,7 +226,68 @@ class Delays(RuleBasedStateMachine):
         assert run_batch(newcomer.world, NOW).admits == ()
 
 
-Delays.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+def live(seed: int, steps: int) -> Delays:
+    """A long random life: the rules of the machine in an order drawn by `seed`, with more deciding than users do."""
+    draw = random.Random(seed)
+    machine = Delays()
+    machine.start()
+    queues, flags, cpus = QUEUES, (True, False), ("1", "2", "2", "3", "500m", "7")
+    actions: list[tuple[int, Callable[[], None]]] = [
+        (
+            4,
+            lambda: machine.submit(
+                queue=draw.choice(queues),
+                sizes=draw.choices(cpus, k=draw.randint(1, 4)),
+                priority=draw.randint(0, 2),
+                seen=draw.choice(flags),
+            ),
+        ),
+        (3, lambda: machine.finish(number=draw.randint(0, 9))),
+        (2, lambda: machine.evict_and_release(number=draw.randint(0, 9))),
+        (2, lambda: machine.delete(number=draw.randint(0, 9), holding=draw.choice(flags))),
+        (1, lambda: machine.delete_and_create_again(number=draw.randint(0, 9))),
+        (2, lambda: machine.edit(number=draw.randint(0, 9))),
+        (
+            1,
+            lambda: machine.edit_queue(
+                queue=draw.choice(queues),
+                stop=draw.choice(("None", "None", "Hold")),
+                cohort=draw.choice(("org", "other")),
+            ),
+        ),
+        (6, lambda: machine.gateway(count=draw.randint(1, 5))),
+        (
+            8,
+            lambda: machine.deliver(
+                who=draw.randint(0, 1), stream=draw.randint(0, 2), count=draw.randint(1, 6), again=draw.randint(0, 2)
+            ),
+        ),
+        (
+            8,
+            lambda: machine.read_the_log_and_decide(
+                who=draw.randint(0, 1), outcomes=draw.choice(flags), objects=draw.choice(flags)
+            ),
+        ),
+        (2, lambda: machine.decide_on_an_old_log(who=draw.randint(0, 1))),
+    ]
+    weights = [weight for weight, _ in actions]
+    for step in range(steps):
+        draw.choices(actions, weights)[0][1]()
+        machine.the_truth_is_within_quota()
+        if step % 5 == 0:
+            machine.kept_is_computed()
+    return machine
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_long_life_spends_nothing_twice_and_loses_nothing(seed: int) -> None:
+    machine = live(seed, 250)
+    machine.teardown()
+    applied = sum(1 for item in machine.cluster.outcomes if item.outcome.status == "applied")
+    assert applied > 10
+
+
+Delays.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestDelays = Delays.TestCase
 
 

@@ -1,0 +1,12 @@
+"""Settings of preemptor."""
+
+from __future__ import annotations
+
+from shared.config.settings import BaseSettings
+
+
+class PreemptorSettings(BaseSettings, frozen=True, kw_only=True):
+    victim_timeout_s: float = 60.0
+    """An evicted workload that holds its quota for longer is asked to stop again; so is a decision to preempt without an outcome noticed."""
+    victim_attempts: int = 3
+    """So often it is asked again before it is an error in the log."""

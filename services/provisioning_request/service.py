@@ -1,0 +1,109 @@
+"""The loop of provisioning_request.
+
+1. Fold workloads, admission checks, ProvisioningRequestConfigs and ProvisioningRequests; nothing is done before the view is complete.
+2. A change puts the workloads and checks that it concerns on the agenda (handlers.py); instance n looks at them n staggers later.
+3. For a check of our controller: say whether it can work (activity.py).
+4. For a workload: bring its requests and its checks' states nearer to what they should be (provisioning.py).
+5. Send what is not asked for already, and wait for its outcome and for the view to show it.
+
+Any number of instances may run: what they want of the same state is the same, each later one finds it done, and a command given twice is a command
+whose content the object already carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from services.provisioning_request.activity import active_condition, config_of
+from services.provisioning_request.handlers import Index, check_key, workload_key
+from services.provisioning_request.provisioning import reconcile
+from services.provisioning_request.settings import ProvisioningSettings
+from shared.api import names
+from shared.bus.interface import FeedItem, ObjectChanged, Reset
+from shared.events.objects import AdmissionCheck, ProvisioningRequestConfig, Workload
+from shared.runtime.service import Context
+from shared.state.objects import Objects
+from shared.state.open_commands import CommandWriter, Verdict
+
+KINDS = ("workload", "admissioncheck", "provisioningrequestconfig", "provisioningrequest")
+
+
+class ProvisioningJudge:
+    """What the view should look like."""
+
+    def __init__(self, settings: ProvisioningSettings) -> None:
+        self._settings = settings
+        self._stagger_s = settings.stagger_s * settings.replica
+        self._start()
+
+    def _start(self) -> None:
+        self._objects = Objects()
+        self._index = Index(self._objects)
+        self._turn: dict[str, float] = {}
+        """For instances behind the first: when it is this instance's turn to look at a key."""
+
+    def fold(self, item: FeedItem, now: float) -> Iterable[str]:
+        match item:
+            case Reset():
+                self._start()
+            case ObjectChanged():
+                change = self._objects.apply(item)
+                return self._index.changed(change) if change is not None else ()
+            case _:
+                pass
+        return ()
+
+    def version(self, kind: str, key: str) -> int:
+        return self._objects.version(kind, key)
+
+    def everything(self) -> Iterable[str]:
+        for check in self._objects.all(AdmissionCheck).values():
+            if check.controller == names.PROVISIONING_REQUEST_CONTROLLER:
+                yield check_key(check.name)
+        for key, workload in self._objects.all(Workload).items():
+            if workload.checks or workload.finished:
+                yield workload_key(key)
+
+    def judge(self, key: str, now: float) -> Verdict:
+        verdict = self._judge(key, now)
+        if not verdict.commands:
+            self._turn.pop(key, None)
+            return verdict
+        turn = self._turn.setdefault(key, now + self._stagger_s)
+        if now < turn:
+            return Verdict((), turn)
+        return verdict
+
+    def _judge(self, key: str, now: float) -> Verdict:
+        what, _, name = key.partition(" ")
+        configs = self._objects.all(ProvisioningRequestConfig)
+        if what == "check":
+            check = self._objects.get(AdmissionCheck, name)
+            if check is None or check.deleting:
+                return Verdict()
+            command = active_condition(check, configs, now)
+            return Verdict((command,) if command is not None else ())
+        workload = self._objects.get(Workload, name)
+        if workload is None:
+            return Verdict()
+        ours: dict[str, ProvisioningRequestConfig | None] = {}
+        for state in workload.checks:
+            admission_check = self._objects.get(AdmissionCheck, state.name)
+            if admission_check is not None and admission_check.controller == names.PROVISIONING_REQUEST_CONTROLLER:
+                ours[state.name] = config_of(admission_check, configs)
+        return Verdict(
+            tuple(
+                reconcile(
+                    workload,
+                    ours,
+                    self._index.requests_of(workload),
+                    cleanup_on_eviction=self._settings.cleanup_on_eviction,
+                )
+            )
+        )
+
+
+async def serve(ctx: Context[ProvisioningSettings]) -> None:
+    """Run until cancelled."""
+    writer = CommandWriter("provisioning_request", ProvisioningJudge(ctx.settings), ctx.metrics, leads=True)
+    await writer.run(ctx.bus, KINDS, ctx.now, ready=ctx.health.ready)

@@ -1,0 +1,12 @@
+"""Settings of queue_manager."""
+
+from __future__ import annotations
+
+from shared.config.settings import BaseSettings
+
+
+class QueueManagerSettings(BaseSettings, frozen=True, kw_only=True):
+    status_interval_s: float = 1.0
+    """Counts and usage of one queue are written at most this often; a change of its Active condition at once."""
+    finish_orphans: bool = True
+    """Finish workloads whose job is gone (gate FinishOrphanedWorkloads)."""

@@ -1,0 +1,365 @@
+"""The scheduler: spends quota, one fenced batch at a time.
+
+1. Fold what the feed brings: objects, decisions, outcomes. A standby does this too, and so is warm when its turn comes.
+2. Once caught up, ask for the lease. The rest is done only while it is held; the fence makes a second scheduler harmless anyway.
+3. If something changed and fewer than K decisions are unsettled, run a batch of cycles (`shared.decide.cycle`), bounded in time, decisions and bytes.
+4. Append the batch behind the last entry folded.
+   - Appended: it counts at once; its echo is recognised by position.
+   - Lost the race, or the epoch is over: none of it happened. Fold what is newer, then decide again.
+   - Unknown: the same, but first wait until the log shows something new or a second is over. Whatever the late append does, the fence lets one entry
+     stand at that position, and the fold takes up the one that does.
+5. Nothing admitted: nothing is logged. What was refused stays parked in the state until something changes that could help.
+6. Report why workloads are pending (`reports`), seldom.
+7. Sleep until the feed brings something, or a timer ends (requeueAt, a rejection's back-off, a report that waits).
+
+What a timer or a message cannot change is not looked at again: there is no polling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable
+
+from opentelemetry.trace import Span, Tracer
+from prometheus_client import CollectorRegistry
+
+from services.scheduler import handlers
+from services.scheduler.metrics import SchedulerMetrics
+from services.scheduler.reports import PendingReports, Refused
+from services.scheduler.settings import SchedulerSettings
+from shared.bus.interface import (
+    Appended,
+    AppendResult,
+    Bus,
+    CaughtUp,
+    FeedItem,
+    Lease,
+    LostRace,
+    ObjectChanged,
+    Reset,
+    Settled,
+)
+from shared.decide.cycle import Batch as DecidedBatch
+from shared.decide.cycle import BatchLimits, NotAdmitted, rollback, run_batch
+from shared.events.decisions import Batch
+from shared.events.decisions import codec as decisions_codec
+from shared.events.objects import Object
+from shared.events.outcomes import CommandOutcome
+from shared.state.folding import KINDS
+from shared.state.objects import Change
+from shared.state.scheduling import SchedulerState
+from shared.telemetry import traces
+
+log = logging.getLogger("sluice.scheduler")
+
+LISTS_AT_ONCE = 64
+"""Lists of the feed folded before looking at anything else; also how many may wait to be folded."""
+
+
+SHAPES_KEPT = 10_000
+
+
+class Scheduler:
+    """One instance. `run` is the loop; `step` is one round of it."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        settings: SchedulerSettings,
+        *,
+        now: Callable[[], float],
+        tracer: Tracer,
+        registry: CollectorRegistry,
+        ready: Callable[[bool, str], None],
+        loaded: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`ready` hears whether the state can be relied on; `loaded` is called after each replay; `clock` times the budget of a batch."""
+        self.author = f"{bus.service}-{uuid.uuid4().hex[:8]}"
+        self.state = SchedulerState()
+        self.metrics = SchedulerMetrics(registry)
+        self.reports = PendingReports(
+            self.author,
+            interval_s=settings.report_interval_s,
+            per_s=settings.reports_per_s,
+            burst=settings.report_burst,
+        )
+        self._bus = bus
+        self._settings = settings
+        self._now = now
+        self._clock = clock
+        self._tracer = tracer
+        self._ready = ready
+        self._loaded = loaded
+        self._inbox: asyncio.Queue[list[FeedItem]] = asyncio.Queue(LISTS_AT_ONCE)
+        self._lease: Lease | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._refused_shapes: dict[tuple[str, str], Refused] = {}
+        """The last refusal of a shape in a ClusterQueue; of use while the queue's own memory of refused shapes lasts."""
+        self._not_before = 0.0
+        self._raced = False
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        self._ready(False, "reading the bus")
+        await self._bus.serve("positions", self._answer_positions)
+        await self._bus.serve("explain", self._answer_explain)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._read())
+            while True:
+                await self.step(tasks)
+
+    async def _read(self) -> None:
+        feed = self._bus.feed(kinds=KINDS, decisions=True, outcomes=True)
+        async for items in feed:
+            await self._inbox.put(items)
+
+    async def _answer_positions(self, _: bytes) -> bytes:
+        return handlers.positions(self.state)
+
+    async def _answer_explain(self, payload: bytes) -> bytes:
+        return handlers.explain(self.state, self.reports, payload, self._now())
+
+    # --- a round ---------------------------------------------------------------------------------------------------
+
+    async def step(self, tasks: asyncio.TaskGroup) -> None:
+        """Fold what is there, waiting for it if there is nothing else to do; then decide, then report."""
+        await self._receive()
+        now = self._now()
+        self.state.wake(now)
+        if self.state.caught_up:
+            self._ask_for_lease(tasks)
+        self.metrics.active.set(self._active)
+        if self._may_decide(now):
+            await self._decide(now)
+        if self._active:
+            await self._report(self._now())
+        self.metrics.unsettled.set(self.state.assumptions.spending)
+
+    async def _receive(self) -> None:
+        try:
+            async with asyncio.timeout(self._wait_s()):
+                self._fold(await self._inbox.get())
+        except TimeoutError:
+            return
+        for _ in range(LISTS_AT_ONCE):
+            if self._inbox.empty():
+                break
+            self._fold(self._inbox.get_nowait())
+
+    def _wait_s(self) -> float | None:
+        """How long the inbox may stay empty before something else is due; None: for ever."""
+        now = self._now()
+        times = [self.state.next_timer()]
+        if self._active:
+            times.append(self.reports.next_due(now))
+            if self._wants_to_decide():
+                times.append(self._not_before)
+        due = [at for at in times if at is not None]
+        return max(0.0, min(due) - now) if due else None
+
+    def _fold(self, items: list[FeedItem]) -> None:
+        now = self._now()
+        for item in items:
+            change = self._apply(item, now)
+            match item:
+                case ObjectChanged() if change is not None and change.name.kind == "workload":
+                    self._notice_workload(change.name.key)
+                case Settled(outcome=CommandOutcome() as outcome):
+                    self.reports.outcome(outcome)
+                case Settled(outcome=outcome) if outcome.status == "rejected":
+                    self.metrics.rejected.inc()
+                case Reset():
+                    log.info("reading the bus from the start", extra={"epoch": item.epoch, "why": item.why})
+                    self.reports.clear()
+                    self._refused_shapes.clear()
+                    self._ready(False, item.why)
+                case CaughtUp():
+                    log.info("caught up", extra={"epoch": item.positions.epoch})
+                    self._loaded()
+                    self._ready(True, "")
+                case _:
+                    pass
+        if items and self._raced:
+            self._raced, self._not_before = False, 0.0
+
+    def _apply(self, item: FeedItem, now: float) -> Change[Object] | None:
+        """Fold one item; what cannot be folded is logged and left out, the rest goes on (R9)."""
+        try:
+            change = self.state.apply(item, now)
+        except Exception:
+            log.exception(
+                "cannot fold a message", extra={"item": type(item).__name__, "name": getattr(item, "name", "")}
+            )
+            self.metrics.unfoldable.inc()
+            return None
+        if isinstance(item, ObjectChanged):
+            why = self.state.fold.faults.get(item.name) or self.state.objects.misfits.get(item.name)
+            if why is not None:
+                log.warning("%s %s cannot be used: %s", item.name.kind, item.name.key, why)
+        return change
+
+    def _notice_workload(self, key: str) -> None:
+        """A workload that waits no more needs no report; one parked on arrival, as one of its shape was refused, gets that one's."""
+        pending = self.state.world.pending
+        place = pending.place_of(key)
+        if place is None:
+            self.reports.forget(key)
+            return
+        queue = pending.queues[place]
+        item = queue.inadmissible.get(key)
+        if item is not None and item.info.shape in queue.hash_reasons and key not in self.reports.refused:
+            known = self._refused_shapes.get((place, item.info.shape))
+            if known is not None:
+                self.reports.refuse(key, known)
+
+    # --- the lease -------------------------------------------------------------------------------------------------
+
+    @property
+    def _active(self) -> bool:
+        return self._lease is not None and self._lease.held
+
+    def _ask_for_lease(self, tasks: asyncio.TaskGroup) -> None:
+        if self._lease is None:
+            self._lease = self._bus.lease("scheduler")
+        if not self._lease.held and (self._watch is None or self._watch.done()):
+            self._watch = tasks.create_task(self._wait_for_turn(self._lease))
+
+    async def _wait_for_turn(self, lease: Lease) -> None:
+        await lease.wait_until_held()
+        log.info("active")
+        self.state.dirty = True
+        await self._inbox.put([])
+
+    # --- deciding --------------------------------------------------------------------------------------------------
+
+    def _wants_to_decide(self) -> bool:
+        state = self.state
+        return (
+            state.dirty
+            and state.caught_up
+            and state.epoch > 0
+            and state.assumptions.spending < self._settings.max_unsettled
+        )
+
+    def _may_decide(self, now: float) -> bool:
+        return self._active and now >= self._not_before and self._wants_to_decide()
+
+    async def _decide(self, now: float) -> None:
+        """Steps 3 to 5."""
+        started = self._clock()
+        decided, spans, batch = self._batch(now)
+        self.metrics.attempt(bool(decided.admits), self._clock() - started)
+        self.metrics.cycles.inc(decided.cycles)
+        self.metrics.heads.inc(len(decided.admits) + len(decided.refused))
+        self.state.dirty = decided.more
+        if not decided.admits:
+            self._not_before = now if decided.more else now + self._settings.retry_delay_s
+            self._note_refusals(decided, now)
+            return
+        try:
+            result = await self._bus.append(batch)
+        except BaseException:
+            rollback(self.state.world, decided, now)
+            raise
+        self._conclude(result, decided, batch, now)
+        for span in spans:
+            span.set_attribute("sluice.append", type(result).__name__)
+            span.end()
+
+    def _batch(self, now: float) -> tuple[DecidedBatch, list[Span], Batch]:
+        """A batch of cycles and the message it becomes, small enough to be appended. What it admits is assumed in the World."""
+        state, settings = self.state, self._settings
+        limit = settings.batch_decisions
+        while True:
+            decided = run_batch(
+                state.world,
+                now,
+                limits=BatchLimits(
+                    max_decisions=limit,
+                    max_unsettled=settings.max_unsettled - state.assumptions.spending + len(state.world.assumed),
+                ),
+                should_stop=self._budget(),
+            )
+            spans = self._spans(decided)
+            message = handlers.batch_message(
+                decided,
+                author=self.author,
+                positions=state.positions,
+                now=now,
+                traces={admit.key: traces.traceparent_of(s) for admit, s in zip(decided.admits, spans, strict=True)},
+            )
+            if len(decided.admits) <= 1 or len(decisions_codec.encode(message)) <= settings.batch_bytes:
+                return decided, spans, message
+            rollback(state.world, decided, now)
+            limit = len(decided.admits) // 2
+
+    def _budget(self) -> Callable[[], bool]:
+        deadline = self._clock() + self._settings.cycle_budget_s
+        return lambda: self._clock() > deadline
+
+    def _spans(self, decided: DecidedBatch) -> list[Span]:
+        """A span per admission, in the trace of its job."""
+        spans = []
+        for admit in decided.admits:
+            info = self.state.world.workloads.get(admit.key)
+            uid = (info.job_uid if info is not None else "") or admit.uid
+            spans.append(
+                self._tracer.start_span(
+                    "scheduler.admit",
+                    context=traces.context_of(self.state.traces.get(admit.key, ""), uid),
+                    attributes={"sluice.workload": admit.key, "sluice.cluster_queue": admit.cluster_queue},
+                )
+            )
+        return spans
+
+    def _conclude(self, result: AppendResult, decided: DecidedBatch, batch: Batch, now: float) -> None:
+        """Step 4, after the answer."""
+        if isinstance(result, Appended):
+            self.state.appended(batch, result.position, now)
+            self.metrics.appended.inc()
+            self._not_before = 0.0
+            for admit in decided.admits:
+                self.reports.forget(admit.key)
+            self._note_refusals(decided, now)
+            return
+        rollback(self.state.world, decided, now)
+        self.state.dirty = True
+        self._raced, self._not_before = True, now + self._settings.race_wait_s
+        if isinstance(result, LostRace):
+            self.metrics.lost.inc()
+            log.info("lost a race for the log: %s", result.why, extra={"decisions": len(batch.decisions)})
+        else:
+            self.metrics.unknown.inc()
+            log.warning("an append is unanswered", extra={"decisions": len(batch.decisions)})
+
+    # --- reports ---------------------------------------------------------------------------------------------------
+
+    def _note_refusals(self, decided: DecidedBatch, now: float) -> None:
+        """Remember why heads were refused, and with them all that were parked for having the same shape."""
+        positions = self.state.positions
+        shapes: dict[tuple[str, str], NotAdmitted] = {}
+        for entry in decided.refused:
+            self.reports.refuse(entry.key, Refused(entry, positions, now))
+            info = self.state.world.workloads.get(entry.key)
+            queue = self.state.world.pending.queues.get(entry.cluster_queue)
+            if info is not None and queue is not None and info.shape in queue.hash_reasons:
+                shapes[entry.cluster_queue, info.shape] = entry
+        if len(self._refused_shapes) > SHAPES_KEPT:
+            self._refused_shapes.clear()
+        for (name, shape), entry in shapes.items():
+            self._refused_shapes[name, shape] = Refused(entry, positions, now, like=entry.key)
+        for name in {name for name, _ in shapes}:
+            for key, item in self.state.world.pending.queues[name].inadmissible.items():
+                entry_of_shape = shapes.get((name, item.info.shape))
+                if entry_of_shape is not None and entry_of_shape.key != key:
+                    self.reports.refuse(key, Refused(entry_of_shape, positions, now, like=entry_of_shape.key))
+
+    async def _report(self, now: float) -> None:
+        commands = self.reports.due(self.state.objects, self.state.traces, now)
+        if commands:
+            await self._bus.command(commands)
+            self.metrics.reports.inc(len(commands))

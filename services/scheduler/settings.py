@@ -1,0 +1,27 @@
+"""Settings of the scheduler: how much a batch may take, how far it may run ahead, and how often it may report."""
+
+from __future__ import annotations
+
+from shared.config.settings import BaseSettings
+
+
+class SchedulerSettings(BaseSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Durations are seconds."""
+
+    cycle_budget_s: float = 0.05
+    """Time one batch may take; it is appended when this is over."""
+    batch_decisions: int = 256
+    """Decisions one batch may hold."""
+    batch_bytes: int = 512 * 1024
+    """Size of an encoded batch; a larger one is decided again with fewer decisions."""
+    max_unsettled: int = 512
+    """K: unsettled Admits and Preempts; with so many the scheduler waits for outcomes."""
+    retry_delay_s: float = 0.05
+    """After a batch that admitted nothing: changes that come within this time are looked at together."""
+    race_wait_s: float = 1.0
+    """After a lost or unanswered append: how long to wait for the log to show what happened before trying again."""
+    report_interval_s: float = 300.0
+    """A pending message whose reason stays is written again not before this."""
+    reports_per_s: float = 50.0
+    """Pending reports of all workloads together."""
+    report_burst: int = 100

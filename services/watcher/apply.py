@@ -1,0 +1,234 @@
+"""The writing half of the gateway in one piece: what the service starts, stops, and tells of changes.
+
+It wires lanes, the decision log, commands, the job reconciler and the two kinds of events, and decides which change of the store concerns which lane.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from opentelemetry.trace import Tracer
+from prometheus_client import CollectorRegistry, Gauge
+
+from services.watcher.admission_events import AdmissionEvents
+from services.watcher.commands import CommandRunner
+from services.watcher.decisions import DecisionLog
+from services.watcher.job_control import JobControl
+from services.watcher.job_runs import JobRuns
+from services.watcher.kubernetes_events import WORKLOAD_CONTROLLER, EventRecorder, Regarding
+from services.watcher.lane_keys import workload_lane
+from services.watcher.lanes import LaneKey, Lanes, Urgency
+from services.watcher.managed_jobs import JobSettings, ManagedJobs, all_namespaces_but
+from services.watcher.object_writer import ObjectWriter
+from services.watcher.one_workload import OneWorkload
+from services.watcher.outcomes import OutcomePublisher
+from services.watcher.owned_workloads import OwnedWorkloads
+from services.watcher.provisioning_objects import ProvisioningObjects
+from services.watcher.public_events import PublicEvents
+from services.watcher.reconcile_job import JobReconciler
+from services.watcher.settings import WatcherSettings
+from services.watcher.store import Change, Store, Stored
+from services.watcher.workload_state import is_admitted, is_evicted, is_finished, workload_of
+from shared.bus.interface import GatewayBus
+from shared.jobs.protocol import JobKind
+from shared.jobs.registry import integrated
+from shared.kube.client import KubeClient
+from shared.kube.resources import Resource
+from shared.kube.write_budget import WriteBudget
+
+_RECONCILE = "reconcile"
+_ORPHAN = "orphan"
+_SELDOM_S = 3600.0
+_FRAMEWORKS = ("batch/job",)
+
+
+class Gateway:
+    """`run` once; `follow` each epoch; the gate is closed until `resume`. `now` gives seconds since the epoch of the clock."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        client: KubeClient,
+        bus: GatewayBus,
+        settings: WatcherSettings,
+        tracer: Tracer,
+        metrics: CollectorRegistry,
+        now: Callable[[], float],
+        jobs: JobSettings | None = None,
+    ) -> None:
+        if jobs is None:
+            excluded = (settings.namespace, *settings.managed_namespaces_exclude)
+            jobs = JobSettings(namespace_selector=all_namespaces_but(excluded))
+        enabled = integrated(_FRAMEWORKS)
+        self._store = store
+        self._kinds: dict[str, JobKind] = {kind.kind: kind for kind in enabled.values()}
+        self._lanes = Lanes(settings.lane_workers)
+        self._writer = ObjectWriter(store, client)
+        self._outcomes = OutcomePublisher(bus)
+        self._recorder = EventRecorder(
+            client,
+            WriteBudget(rate_per_s=settings.events_per_s, burst=settings.events_burst),
+            instance=settings.instance,
+            now=now,
+        )
+        self._public = PublicEvents(bus, store, shard=settings.shard, now=now)
+        self._owned = OwnedWorkloads(store)
+        self._managed = ManagedJobs(store, client, jobs, enabled)
+        runs = JobRuns(now)
+        events = AdmissionEvents(self._recorder, self._public, store)
+        control = JobControl(store, self._writer, self._recorder, runs, tracer)
+        self._reconciler = JobReconciler(
+            store=store,
+            writer=self._writer,
+            control=control,
+            one=OneWorkload(store, client, self._writer, control, jobs, tracer),
+            owned=self._owned,
+            managed=self._managed,
+            runs=runs,
+            settings=jobs,
+            tracer=tracer,
+            now=now,
+        )
+        self._log = DecisionLog(
+            bus=bus,
+            store=store,
+            writer=self._writer,
+            lanes=self._lanes,
+            outcomes=self._outcomes,
+            events=events,
+            tracer=tracer,
+            now=now,
+        )
+        self._commands = CommandRunner(
+            bus=bus,
+            store=store,
+            writer=self._writer,
+            lanes=self._lanes,
+            outcomes=self._outcomes,
+            events=events,
+            provisioning=ProvisioningObjects(store, client, self._writer, self._recorder),
+            budget=WriteBudget(rate_per_s=settings.status_per_s, burst=settings.status_burst),
+            tracer=tracer,
+            now=now,
+        )
+        waiting = Gauge("sluice_watcher_lane_items", "Writes queued in lanes.", registry=metrics)
+        waiting.set_function(lambda: self._lanes.waiting)
+        dropped = Gauge("sluice_watcher_events_dropped", "Events that were too many to write.", registry=metrics)
+        dropped.set_function(lambda: self._recorder.dropped + self._public.dropped)
+
+    async def run(self) -> None:
+        """Lanes, commands and events, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._lanes.run())
+            group.create_task(self._outcomes.run())
+            group.create_task(self._recorder.run())
+            group.create_task(self._public.run())
+            group.create_task(self._commands.run())
+
+    async def follow(self, *, shard: str, epoch: int) -> None:
+        """Apply the log of one epoch, until cancelled."""
+        await self._log.follow(shard=shard, epoch=epoch)
+
+    async def pause(self) -> None:
+        """Start nothing new; returns when all calls in flight have ended."""
+        await self._lanes.pause()
+
+    def resume(self) -> None:
+        """The store is complete and an epoch is open: go on."""
+        self._public.begin()
+        self._lanes.resume()
+
+    async def idle(self) -> None:
+        """Returns when no lane has anything left to do."""
+        await self._lanes.idle()
+
+    @property
+    def applied(self) -> int:
+        """Highest sequence of the open epoch's log that was read."""
+        return self._log.applied
+
+    def published(self, kind: str, namespace: str, name: str, version: int) -> None:
+        """OBJECTS holds the object at `version`, or its tombstone."""
+        if kind == "workload":
+            self._log.published(f"{namespace}/{name}", version)
+
+    def malformed(self, kind: str, resource: Resource, namespace: str, name: str, uid: str, message: str) -> None:
+        """An object that nobody can use: one clear Event on it."""
+        about = Regarding(resource.api_version, resource.kind, namespace, name, uid)
+        self._recorder.emit(
+            about,
+            "Warning",
+            "Malformed",
+            f"This {kind} cannot be used: {message}",
+            controller=WORKLOAD_CONTROLLER,
+            window_s=_SELDOM_S,
+        )
+
+    def changed(self, change: Change) -> None:
+        """A change of the store, own writes included: queues what has to be looked at again."""
+        self._public.changed(change)
+        match change.kind:
+            case "job":
+                self._job_changed(change.subject)
+            case "workload":
+                self._workload_changed(change)
+            case "namespace":
+                for stored in self._store.in_namespace("job", change.subject.name):
+                    self._job_changed(stored)
+            case "workloadpriorityclass" | "priorityclass" | "resourceflavor" if change.old is None:
+                self._retry_waiting()
+
+    def _job_changed(self, stored: Stored) -> None:
+        lane = LaneKey("Job", stored.namespace, stored.name)
+        if self._managed.may_be_managed(stored.object.metadata) or self._owned.has(lane):
+            self._look_at(lane)
+
+    def _workload_changed(self, change: Change) -> None:
+        self._owned.changed(change)
+        metadata = change.subject.object.metadata
+        lane = workload_lane(metadata)
+        owner = metadata.controller_owner()
+        if owner is None:
+            if change.new is not None:
+                self._look_for_owner(lane)
+            return
+        self._look_at(lane)
+        for child in self._store.owned_by("job", owner.uid):
+            self._look_at(LaneKey("Job", child.namespace, child.name))
+
+    def _retry_waiting(self) -> None:
+        for stored in self._store.of_kind("job"):
+            lane = LaneKey("Job", stored.namespace, stored.name)
+            if self._managed.may_be_managed(stored.object.metadata) and stored.raw:
+                self._look_at(lane)
+
+    def _look_at(self, lane: LaneKey) -> None:
+        kind = self._kinds.get(lane.kind)
+        if kind is None:
+            return
+
+        async def run() -> None:
+            again = await self._reconciler.reconcile(kind, lane.namespace, lane.name)
+            if again is not None:
+                self._lanes.later(lane, run, delay_s=again, urgency=Urgency.STOP, name=_RECONCILE)
+
+        self._lanes.submit(lane, run, urgency=self._urgency(lane), name=_RECONCILE)
+
+    def _look_for_owner(self, lane: LaneKey) -> None:
+        async def run() -> None:
+            await self._reconciler.adopt_orphan(lane.namespace, lane.name)
+
+        self._lanes.submit(lane, run, urgency=Urgency.STATUS, name=_ORPHAN)
+
+    def _urgency(self, lane: LaneKey) -> Urgency:
+        """What stops a job goes first, what starts one next."""
+        urgency = Urgency.STATUS
+        for stored in self._owned.of(lane):
+            workload = workload_of(stored)
+            if is_finished(workload):
+                continue
+            if is_evicted(workload) or workload.metadata.deletion_timestamp is not None:
+                return Urgency.STOP
+            if is_admitted(workload):
+                urgency = Urgency.START
+        return urgency

@@ -1,0 +1,283 @@
+"""Carries out commands: typed writes that spend no quota, each with one outcome, after which it is deleted.
+
+1. Take the open commands as they come; one that a newer one has replaced is answered without being carried out.
+2. Commands that only inform (queue status, reasons of pending workloads) wait for the write budget before they enter a lane; if nothing would
+   change they cost nothing.
+3. In the lane of its object: plan on our copy, patch, answer (see `object_writer`).
+4. A command that makes our code fail is put aside after the delivery limit, and rejected.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from opentelemetry.trace import Tracer
+
+from services.watcher.admission_events import AdmissionEvents
+from services.watcher.commands_queues import plan_check_active, plan_finalizer, plan_queue_status
+from services.watcher.commands_workload import StatusCommand, plan
+from services.watcher.lane_keys import lane_of
+from services.watcher.lanes import Lanes, Urgency
+from services.watcher.object_writer import RESOURCES, ObjectWriter, Rejected, Result, Written
+from services.watcher.outcomes import OutcomePublisher
+from services.watcher.patches import Refusal
+from services.watcher.projections_workload import incarnation_of
+from services.watcher.provisioning_objects import ProvisioningObjects
+from services.watcher.store import Store, Stored
+from services.watcher.workload_state import get_workload, is_admitted, job_uid
+from shared.api.workload import Workload
+from shared.api.workload_status import WorkloadStatus
+from shared.bus.interface import GatewayBus, OpenCommand
+from shared.events import commands
+from shared.events.commands import Command
+from shared.events.outcomes import CommandOutcome
+from shared.jobs.manifest import JsonObject
+from shared.kube.write_budget import WriteBudget
+from shared.telemetry.traces import context_of
+
+logger = logging.getLogger(__name__)
+
+_STREAM = "COMMANDS"
+_INFORMATIONAL = (commands.ReportPending, commands.SetQueueStatus)
+_REPLACED = Rejected("a newer command has replaced it")
+
+
+class CommandRunner:
+    """`run` takes commands until cancelled. `now` gives seconds since the epoch."""
+
+    def __init__(
+        self,
+        *,
+        bus: GatewayBus,
+        store: Store,
+        writer: ObjectWriter,
+        lanes: Lanes,
+        outcomes: OutcomePublisher,
+        events: AdmissionEvents,
+        provisioning: ProvisioningObjects,
+        budget: WriteBudget,
+        tracer: Tracer,
+        now: Callable[[], float],
+    ) -> None:
+        self._bus = bus
+        self._store = store
+        self._writer = writer
+        self._lanes = lanes
+        self._outcomes = outcomes
+        self._events = events
+        self._provisioning = provisioning
+        self._budget = budget
+        self._tracer = tracer
+        self._now = now
+        self._newest: dict[str, int] = {}
+        """Sequence of the newest open command, per subject."""
+        self._informing: OrderedDict[str, OpenCommand] = OrderedDict()
+        self._told = asyncio.Event()
+
+    async def run(self) -> None:
+        """Take commands as they come."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._inform())
+            async for batch in self._bus.commands():
+                for command in batch:
+                    self._take(command)
+
+    def _take(self, taken: OpenCommand) -> None:
+        newest = self._newest.get(taken.subject, 0)
+        if taken.sequence <= newest:
+            # The stream redelivers; this one is on its way, or was replaced.
+            return
+        self._newest[taken.subject] = taken.sequence
+        if isinstance(taken.command, _INFORMATIONAL):
+            older = self._informing.pop(taken.subject, None)
+            if older is not None:
+                self._answer(older, _REPLACED)
+            self._informing[taken.subject] = taken
+            self._told.set()
+        else:
+            self._submit(taken)
+
+    async def _inform(self) -> None:
+        while True:
+            while not self._informing:
+                self._told.clear()
+                await self._told.wait()
+            subject, taken = next(iter(self._informing.items()))
+            if self._changes(taken.command):
+                async with self._budget.spend():
+                    # A newer one may have taken its place while we waited.
+                    taken = self._informing.pop(subject)
+            else:
+                self._informing.pop(subject)
+            self._submit(taken)
+            await asyncio.sleep(0)
+
+    def _changes(self, command: Command) -> bool:
+        """Whether the command would write something on what our copy says."""
+        stored = self._store.get(command.kind, command.namespace, command.name)
+        if stored is None:
+            return False
+        now = self._moment()
+        if isinstance(command, commands.SetQueueStatus):
+            return bool(plan_queue_status(command, stored, now))
+        if isinstance(command, commands.ReportPending) and isinstance(stored.object, Workload):
+            planned = plan(command, stored.object, now)
+            return not isinstance(planned, Refusal) and planned != stored.object.status
+        return True
+
+    def _submit(self, taken: OpenCommand) -> None:
+        async def run() -> None:
+            if self._newest.get(taken.subject) == taken.sequence:
+                await self._carry_out(taken)
+            else:
+                self._answer(taken, _REPLACED)
+
+        async def give_up(error: Exception, attempts: int) -> None:
+            await self._put_aside(taken, error, attempts)
+
+        command = taken.command
+        lane = lane_of(self._store, command.kind, command.namespace, command.name)
+        self._lanes.submit(lane, run, urgency=urgency_of(command), give_up=give_up)
+
+    async def _carry_out(self, taken: OpenCommand) -> None:
+        command = taken.command
+        workload = get_workload(self._store, command.namespace, command.name) if command.kind == "workload" else None
+        context = context_of(command.trace, "" if workload is None else job_uid(workload))
+        token = commands.type_token(command).partition(":")[0].replace("-", "_")
+        with self._tracer.start_as_current_span(f"watcher.{token}", context) as span:
+            span.set_attribute("target", command.key)
+            result = await self._result(command)
+            span.set_attribute("outcome", "rejected" if isinstance(result, Rejected) else "applied")
+        self._answer(taken, result)
+        if isinstance(result, Written) and result.changed and workload is not None:
+            self._tell(command, workload)
+
+    async def _result(self, command: Command) -> Result:
+        match command:
+            case commands.CreateProvisioningRequest():
+                return await self._provisioning.create(command)
+            case commands.DeleteProvisioningRequest():
+                return await self._provisioning.delete(command)
+            case _ if command.kind not in RESOURCES:
+                return Rejected(f"no object of kind {command.kind!r} can be written")
+            case commands.SetActive() | commands.SetPriority():
+                return await self._change(command, lambda stored: plan_spec(command, stored))
+            case commands.SetFinalizer():
+                return await self._change(command, lambda stored: plan_finalizer(command, stored))
+            case commands.SetQueueStatus():
+                return await self._change(
+                    command, lambda stored: plan_queue_status(command, stored, self._moment()), status=True
+                )
+            case commands.SetCheckActive():
+                return await self._change(
+                    command, lambda stored: plan_check_active(command, stored, self._moment()), status=True
+                )
+            case _:
+                return await self._workload_status(command)
+
+    async def _change(
+        self, command: Command, planner: Callable[[Stored], JsonObject | Refusal], *, status: bool = False
+    ) -> Result:
+        return await self._writer.change(
+            command.kind,
+            command.namespace,
+            command.name,
+            command.uid,
+            planner,
+            subresource="status" if status else "",
+        )
+
+    async def _workload_status(self, command: StatusCommand) -> Result:
+        if command.kind != "workload":
+            return Rejected(f"{type(command).__name__} is for workloads, not for {command.kind!r}")
+
+        def planned(workload: Workload) -> WorkloadStatus | Refusal:
+            return plan(command, workload, self._moment())
+
+        return await self._writer.workload_status(command.namespace, command.name, command.uid, planned)
+
+    def _tell(self, command: Command, before: Workload) -> None:
+        after = get_workload(self._store, command.namespace, command.name)
+        if after is None:
+            return
+        match command:
+            case commands.Evict():
+                self._events.evicted(after)
+            case commands.ReportPending() if command.event:
+                self._events.pending(after)
+            case commands.SetDeactivationTarget() if command.event:
+                self._events.warn(after, command.event, command.message)
+            case _ if is_admitted(after) and not is_admitted(before):
+                self._events.checks_passed(after)
+
+    def _answer(self, taken: OpenCommand, result: Result) -> None:
+        command = taken.command
+        if isinstance(result, Rejected):
+            logger.info(
+                "command rejected",
+                extra={"command": type(command).__name__, "target": command.key, "why": result.why},
+            )
+            outcome = CommandOutcome(
+                command=command.id,
+                subject=taken.subject,
+                status="rejected",
+                version=result.version,
+                why=result.why,
+            )
+        else:
+            outcome = CommandOutcome(
+                command=command.id, subject=taken.subject, status="applied", version=result.version
+            )
+
+        def done() -> None:
+            if self._newest.get(taken.subject) == taken.sequence:
+                del self._newest[taken.subject]
+
+        self._outcomes.put(outcome, command=taken, done=done)
+
+    async def _put_aside(self, taken: OpenCommand, error: Exception, attempts: int) -> None:
+        await self._bus.dead_letter(
+            stream=_STREAM,
+            subject=taken.subject,
+            sequence=taken.sequence,
+            attempts=attempts,
+            error=repr(error),
+            payload=commands.codec.encode(taken.command),
+        )
+        self._answer(taken, Rejected(f"put aside after {attempts} attempts: {error}"))
+
+    def _moment(self) -> datetime:
+        return datetime.fromtimestamp(self._now(), UTC)
+
+
+def urgency_of(command: Command) -> Urgency:
+    """What stops workloads goes first, what lets them start next."""
+    match command:
+        case commands.Evict() | commands.SetDeactivationTarget():
+            return Urgency.STOP
+        case commands.SetActive():
+            return Urgency.START if command.active else Urgency.STOP
+        case commands.SyncAdmitted() | commands.SetCheckState() | commands.SyncChecks():
+            return Urgency.START
+        case _:
+            return Urgency.STATUS
+
+
+def plan_spec(command: commands.SetActive | commands.SetPriority, stored: Stored) -> JsonObject | Refusal:
+    """The patch of a workload's spec."""
+    workload = stored.object
+    if not isinstance(workload, Workload):
+        return Refusal(f"a {stored.kind} has no spec of a workload")
+    if isinstance(command, commands.SetActive):
+        if workload.spec.active == command.active:
+            return {}
+        patch: JsonObject = {"spec": {"active": command.active}}
+    else:
+        if workload.spec.priority == command.priority:
+            return {}
+        patch = {"spec": {"priority": command.priority}}
+    if command.incarnation and command.incarnation != incarnation_of(workload):
+        return Refusal("the workload has changed since")
+    return patch

@@ -1,0 +1,29 @@
+"""Which lane an object belongs to: that of its job, so that a job and its Workloads are never written at the same time."""
+
+from services.watcher.lanes import LaneKey
+from services.watcher.store import Store
+from shared.api.meta import ObjectMeta
+
+
+def job_lane(kind: str, namespace: str, name: str) -> LaneKey:
+    """The lane of a job (kind as owner references spell it) and its Workloads."""
+    return LaneKey(kind, namespace, name)
+
+
+def workload_lane(metadata: ObjectMeta) -> LaneKey:
+    """The lane of a workload: its job's, or its own if it has none."""
+    owner = metadata.controller_owner()
+    if owner is None:
+        return LaneKey("workload", metadata.namespace, metadata.name)
+    return job_lane(owner.kind, metadata.namespace, owner.name)
+
+
+def lane_of(store: Store, kind: str, namespace: str, name: str) -> LaneKey:
+    """The lane of the object of that name (kind: token of the store); one that is not known stands alone."""
+    if kind == "job":
+        return job_lane("Job", namespace, name)
+    if kind == "workload":
+        stored = store.get(kind, namespace, name)
+        if stored is not None:
+            return workload_lane(stored.object.metadata)
+    return LaneKey(kind, namespace, name)

@@ -1,0 +1,98 @@
+"""Which jobs are ours, and whose children they are: reads the owners that `shared.jobs.queue_membership` asks for."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from services.watcher.core_kinds import Namespace
+from services.watcher.store import Store
+from shared.api.meta import ObjectMeta, OwnerReference
+from shared.api.selectors import LabelSelector, LabelSelectorRequirement, matches
+from shared.jobs.protocol import JobKind
+from shared.jobs.queue_membership import AncestorSearch, Standing, queue_name, standing
+from shared.jobs.registry import KNOWN, OwnerKind
+from shared.kube.client import KubeClient
+from shared.kube.errors import ApiError, NotFound, Refused
+from shared.kube.resources import Resource
+
+NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
+
+
+class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a configuration says about jobs."""
+
+    namespace_selector: LabelSelector = LabelSelector()
+    manage_without_queue_name: bool = False
+    wait_for_pods_ready: bool = False
+    label_keys_to_copy: tuple[str, ...] = ()
+
+
+def all_namespaces_but(excluded: tuple[str, ...]) -> LabelSelector:
+    """Selects namespaces by name."""
+    if not excluded:
+        return LabelSelector()
+    return LabelSelector(
+        match_expressions=(LabelSelectorRequirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=excluded),)
+    )
+
+
+class _Partial(msgspec.Struct):
+    metadata: ObjectMeta
+
+
+_partial = msgspec.json.Decoder(_Partial)
+
+
+class ManagedJobs:
+    """`enabled`: the integrations in use, by how owner references name them."""
+
+    def __init__(
+        self, store: Store, client: KubeClient, settings: JobSettings, enabled: Mapping[OwnerKind, JobKind]
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._settings = settings
+        self._enabled = enabled
+
+    def may_be_managed(self, metadata: ObjectMeta) -> bool:
+        """False if one look at the job tells that it is not ours; cheap, for every event of every Job of the cluster."""
+        return (
+            self._settings.manage_without_queue_name
+            or bool(queue_name(metadata.labels))
+            or metadata.controller_owner() is not None
+        )
+
+    async def standing(self, metadata: ObjectMeta) -> Standing:
+        """What a job is to us. Raises OwnershipError, Unavailable."""
+        if not self._namespace_matches(metadata.namespace):
+            return Standing(managed=False)
+        search = AncestorSearch(metadata, manage_all=self._settings.manage_without_queue_name, enabled=self._enabled)
+        while (owner := search.next_owner()) is not None:
+            search.found(await self._read(metadata.namespace, owner))
+        return standing(
+            metadata.labels,
+            search,
+            manage_all=self._settings.manage_without_queue_name,
+            namespace_matches=True,
+        )
+
+    def _namespace_matches(self, name: str) -> bool:
+        stored = self._store.get("namespace", "", name)
+        if stored is None or not isinstance(stored.object, Namespace):
+            return False
+        return matches(self._settings.namespace_selector, stored.object.metadata.labels)
+
+    async def _read(self, namespace: str, owner: OwnerReference) -> ObjectMeta | None:
+        kind = OwnerKind(owner.api_version, owner.kind)
+        if kind == OwnerKind("batch/v1", "Job"):
+            stored = self._store.get("job", namespace, owner.name)
+            return None if stored is None else stored.object.metadata
+        group, _, version = owner.api_version.rpartition("/")
+        try:
+            raw = await self._client.get(Resource(group, version, KNOWN[kind], owner.kind), namespace, owner.name)
+        except (NotFound, Refused):
+            return None
+        try:
+            return _partial.decode(raw).metadata
+        except msgspec.DecodeError as error:
+            raise ApiError(0, "Malformed", f"{owner.kind} {namespace}/{owner.name}: {error}") from error

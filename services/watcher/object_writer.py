@@ -1,0 +1,161 @@
+"""The one loop that changes an existing object: plan on our copy, patch with its version, read again only when that fails.
+
+1. The plan looks at the newest copy we have and says what to change, that nothing is to change, or that it must not be changed.
+2. The patch carries uid and resourceVersion of that copy, so it lands on exactly that state or not at all.
+3. The response goes into the store at once: what follows in the same lane sees its own write.
+4. Conflict, or no answer: read the object, plan again. A write that landed unseen is found to be there already; one that may still land carries an
+   old version, so it cannot land once the object has moved on.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from services.watcher.patches import Refusal, workload_patch
+from services.watcher.store import Store, Stored
+from shared.api import names
+from shared.api.workload import Workload
+from shared.api.workload_status import WorkloadStatus
+from shared.jobs.manifest import JsonObject
+from shared.kube import resources
+from shared.kube.client import KubeClient
+from shared.kube.errors import Conflict, NotFound, Refused, Unauthorized, Unavailable
+from shared.kube.resources import Resource
+
+RESOURCES: dict[str, Resource] = {
+    "workload": resources.WORKLOADS,
+    "clusterqueue": resources.CLUSTER_QUEUES,
+    "localqueue": resources.LOCAL_QUEUES,
+    "cohort": resources.COHORTS,
+    "resourceflavor": resources.RESOURCE_FLAVORS,
+    "admissioncheck": resources.ADMISSION_CHECKS,
+    "topology": resources.TOPOLOGIES,
+    "provisioningrequest": resources.PROVISIONING_REQUESTS,
+    "podtemplate": resources.POD_TEMPLATES,
+    "job": resources.JOBS,
+}
+"""Kind token of the store, and where the API keeps that kind."""
+
+_MOST_CONFLICTS = 20
+
+
+class Written(msgspec.Struct, frozen=True):
+    """The object carries the content at `version`; `changed`: this call wrote it."""
+
+    version: int
+    changed: bool
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """The write can never land; `version` is that of the state which proves it (0 if the object is gone)."""
+
+    why: str
+    version: int = 0
+    gone: bool = False
+
+
+Result = Written | Rejected
+Plan = Callable[[Stored], JsonObject | Refusal]
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str
+    uid: str = ""
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _Meta
+
+
+_versioned = msgspec.json.Decoder(_Versioned)
+
+
+def version_of(raw: bytes) -> int:
+    """The resourceVersion of an object that the API server sent."""
+    return int(_versioned.decode(raw).metadata.resource_version)
+
+
+class ObjectWriter:
+    """Changes objects through `client`, reading from and feeding `store`. Raises Unavailable when the API server gives no answer: try again later."""
+
+    def __init__(self, store: Store, client: KubeClient) -> None:
+        self._store = store
+        self._client = client
+
+    async def workload_status(
+        self, namespace: str, name: str, uid: str, plan: Callable[[Workload], WorkloadStatus | Refusal]
+    ) -> Result:
+        """Change a workload's status; the plan gives the status as it should be (the present one: nothing to write)."""
+
+        def patch(stored: Stored) -> JsonObject | Refusal:
+            workload = stored.object
+            if not isinstance(workload, Workload):
+                raise TypeError(f"the store holds {type(workload).__name__} as a workload")
+            planned = plan(workload)
+            return planned if isinstance(planned, Refusal) else workload_patch(workload, planned)
+
+        return await self.change(
+            "workload", namespace, name, uid, patch, subresource="status", field_manager=names.ADMISSION_MANAGER
+        )
+
+    async def change(
+        self,
+        kind: str,
+        namespace: str,
+        name: str,
+        uid: str,
+        plan: Plan,
+        *,
+        subresource: str = "",
+        field_manager: str = "",
+    ) -> Result:
+        """Change any object. `uid` empty: whichever has that name. The plan gives a merge patch; an empty one means that there is nothing to write."""
+        stored = self._store.get(kind, namespace, name)
+        for _ in range(_MOST_CONFLICTS):
+            if stored is None or (uid and stored.uid != uid):
+                return Rejected("the object is gone", gone=True)
+            patch = plan(stored)
+            if isinstance(patch, Refusal):
+                return Rejected(patch.why, stored.version, gone=patch.gone)
+            if not patch:
+                return Written(stored.version, changed=False)
+            try:
+                raw = await self._client.patch(
+                    RESOURCES[kind],
+                    namespace,
+                    name,
+                    _guarded(patch, stored),
+                    subresource=subresource,
+                    field_manager=field_manager,
+                )
+            except NotFound:
+                return Rejected("the object is gone", gone=True)
+            except Conflict:
+                stored = await self.read(kind, namespace, name)
+            except Unavailable:
+                # Nobody knows whether it landed: look, and only if that fails too let the lane come back to it.
+                stored = await self.read(kind, namespace, name)
+            except Unauthorized as error:
+                # Our own credentials, not this write: it may well land once they are good again.
+                raise Unavailable(error.status, error.reason, error.message) from error
+            except Refused as error:
+                return Rejected(f"the API server refuses it: {error.message}", stored.version)
+            else:
+                self._store.upsert(kind, raw)
+                return Written(version_of(raw), changed=True)
+        raise Unavailable(409, "Conflict", f"{kind} {namespace}/{name} changes faster than it can be written")
+
+    async def read(self, kind: str, namespace: str, name: str) -> Stored | None:
+        """The object as it is now, also in the store; None if there is none."""
+        try:
+            raw = await self._client.get(RESOURCES[kind], namespace, name)
+        except NotFound:
+            return None
+        self._store.upsert(kind, raw)
+        return self._store.get(kind, namespace, name)
+
+
+def _guarded(patch: JsonObject, stored: Stored) -> bytes:
+    metadata = patch.get("metadata")
+    guard: JsonObject = {"uid": stored.uid, "resourceVersion": str(stored.version)}
+    return msgspec.json.encode({**patch, "metadata": {**(metadata if isinstance(metadata, dict) else {}), **guard}})

@@ -1,0 +1,285 @@
+"""Sees to it that a job has exactly one Workload which asks for what the job asks for (job specification 8.2, 6.1, 10.8-10.10).
+
+A difference is mended in place while that takes nothing from anybody (job suspended, no reservation), else by deleting the Workload and making a
+new one when the job's pods are gone.
+"""
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import msgspec
+from opentelemetry.trace import Tracer
+
+from services.watcher.build_workload import (
+    Priority,
+    build_spec,
+    build_workload,
+    max_execution_seconds,
+    name_of_workload,
+    pod_sets_of_job,
+    pod_sets_of_workload,
+)
+from services.watcher.job_control import Job, JobControl, queue_of
+from services.watcher.lanes import TryAgain
+from services.watcher.managed_jobs import JobSettings
+from services.watcher.object_writer import ObjectWriter, Plan, Rejected
+from services.watcher.patches import Refusal
+from services.watcher.priorities import MissingPriorityClass, resolve, workload_class
+from services.watcher.start_info import pod_set_infos
+from services.watcher.store import Store, Stored
+from services.watcher.workload_state import is_admitted, is_finished, is_reserved, workload_of
+from shared.api import names
+from shared.api.workload import Workload
+from shared.jobs import merge_patch
+from shared.jobs.equivalence import same_pod_sets, without_duplicate_env
+from shared.jobs.manifest import JsonObject, section, text
+from shared.jobs.podset_info import MissingFlavor, PermanentError, merged_template
+from shared.jobs.protocol import JobPodSet
+from shared.kube import resources
+from shared.kube.client import KubeClient
+from shared.kube.errors import AlreadyExists, Conflict, NotFound, Refused
+from shared.telemetry.traces import context_of_job
+
+_SELDOM_S = 3600.0
+"""Window of Events about faults that stay until somebody mends them: one is enough."""
+
+
+class OneWorkload:
+    """Raises TryAgain for what needs another pass, Unavailable when the API server gives no answer."""
+
+    def __init__(
+        self,
+        store: Store,
+        client: KubeClient,
+        writer: ObjectWriter,
+        control: JobControl,
+        settings: JobSettings,
+        tracer: Tracer,
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._writer = writer
+        self._control = control
+        self._settings = settings
+        self._tracer = tracer
+
+    async def ensure(self, job: Job, candidates: Sequence[Stored]) -> Stored | None:
+        """The workload that stands for the job, None if there is none (yet). `candidates`: those it owns, oldest first."""
+        if not candidates:
+            return None
+        finished = job.kind.finished(job.manifest) is not None
+        # The copy keeps no templates of finished jobs, and nothing will run any more: then owning is enough.
+        wanted = () if finished else self._wanted(job)
+        match = None
+        others: list[Stored] = []
+        for stored in candidates:
+            if match is None and await self._equivalent(job, wanted, stored):
+                match = stored
+            else:
+                others.append(stored)
+        suspended = job.kind.suspended(job.manifest)
+        update = None
+        if match is None and suspended and not finished and others and self._may_update(job, others[0]):
+            update = others.pop(0)
+        if match is None and not suspended and not finished:
+            restore = pod_sets_of_workload(others[0].raw) if len(others) == 1 else ()
+            await self._control.stop(
+                job, restore, "No matching Workload; restoring pod templates according to existing Workload"
+            )
+        if others:
+            for stored in others:
+                await self._delete(job, stored)
+            raise TryAgain("no matching workloads" if match is None and update is None else "extra workloads")
+        if update is not None:
+            return await self._update(job, update, wanted)
+        if match is not None and not finished and not is_finished(workload_of(match)):
+            return await self._follow(job, match)
+        return match
+
+    async def create(self, job: Job) -> None:
+        """Make the workload of a job that has none. Raises TryAgain while that is not possible."""
+        pod_sets = self._wanted(job)
+        priority = self._priority(job, pod_sets)
+        with self._tracer.start_as_current_span("watcher.create_workload", context_of_job(job.uid)) as span:
+            span.set_attribute("job", job.key)
+            manifest = build_workload(
+                job.kind, job.manifest, priority, label_keys_to_copy=self._settings.label_keys_to_copy
+            )
+            try:
+                raw = await self._client.create(
+                    resources.WORKLOADS, job.stored.namespace, msgspec.json.encode(manifest)
+                )
+            except AlreadyExists:
+                await self._name_taken(job)
+            except (Refused, NotFound) as error:
+                self._complain(job, f"The Workload cannot be created: {error.message}")
+                raise TryAgain(str(error)) from error
+        self._store.upsert("workload", raw)
+        key = f"{job.stored.namespace}/{name_of_workload(job.kind, job.manifest)}"
+        self._control.emit(job, "Normal", "CreatedWorkload", f"Created Workload: {key}")
+
+    async def _name_taken(self, job: Job) -> NoReturn:
+        """Ours from an attempt whose answer was lost, or somebody else's. Always raises TryAgain."""
+        name = name_of_workload(job.kind, job.manifest)
+        stored = await self._writer.read("workload", job.stored.namespace, name)
+        if stored is not None:
+            owner = stored.object.metadata.controller_owner()
+            if owner is None or owner.uid != job.uid:
+                self._complain(
+                    job,
+                    f"Workload {stored.key} has the name that this job needs and belongs to "
+                    f"{'nobody' if owner is None else f'{owner.kind} {owner.name} (UID: {owner.uid})'}; delete or rename it",
+                )
+        raise TryAgain(f"workload {name} exists already")
+
+    def _complain(self, job: Job, note: str) -> None:
+        self._control.emit(job, "Warning", "ErrWorkloadCompose", note, window_s=_SELDOM_S)
+
+    def _wanted(self, job: Job) -> tuple[JobPodSet, ...]:
+        try:
+            return pod_sets_of_job(job.kind, job.manifest)
+        except (PermanentError, msgspec.ValidationError) as error:
+            self._complain(job, str(error))
+            raise TryAgain(str(error)) from error
+
+    def _priority(self, job: Job, pod_sets: Sequence[JobPodSet]) -> Priority:
+        try:
+            return resolve(self._store, job.kind, job.manifest, pod_sets)
+        except MissingPriorityClass as error:
+            reason = (
+                "WorkloadPriorityClassNotFound" if error.kind == names.WORKLOAD_PRIORITY_CLASS else "ErrWorkloadCompose"
+            )
+            self._control.emit(job, "Warning", reason, str(error), window_s=_SELDOM_S)
+            raise TryAgain(str(error)) from error
+
+    async def _equivalent(self, job: Job, wanted: Sequence[JobPodSet], stored: Stored) -> bool:
+        workload = workload_of(stored)
+        owner = workload.metadata.controller_owner()
+        if owner is None or (owner.name, owner.uid) != (job.stored.name, job.uid):
+            return False
+        if job.kind.finished(job.manifest) is not None:
+            return True
+        raw = stored.raw
+        if is_finished(workload):
+            # Of finished workloads neither; here it matters whether the job has changed since.
+            try:
+                raw = await self._client.get(resources.WORKLOADS, stored.namespace, stored.name)
+            except NotFound:
+                return False
+        if workload.spec.maximum_execution_time_seconds != max_execution_seconds(job.manifest):
+            return False
+        own = tuple(without_duplicate_env(pod_set) for pod_set in pod_sets_of_workload(raw))
+        admitted = is_admitted(workload)
+        if is_reserved(workload):
+            running = self._running(workload, own)
+            if running is not None:
+                if same_pod_sets(wanted, running, ignore_tolerations=admitted):
+                    return True
+                if not job.kind.suspended(job.manifest):
+                    return False
+        return same_pod_sets(wanted, own, ignore_tolerations=admitted)
+
+    def _running(self, workload: Workload, own: Sequence[JobPodSet]) -> tuple[JobPodSet, ...] | None:
+        """The pod sets as they are while the job runs; None if that cannot be told."""
+        try:
+            infos = {info.name: info for info in pod_set_infos(self._store, workload)}
+            return tuple(
+                JobPodSet(
+                    name=pod_set.name,
+                    count=pod_set.count if pod_set.min_count is None else infos[pod_set.name].count,
+                    min_count=pod_set.min_count,
+                    template=merged_template(pod_set.template, infos[pod_set.name]),
+                )
+                for pod_set in own
+            )
+        except (MissingFlavor, PermanentError, ValueError, KeyError):
+            return None
+
+    def _may_update(self, job: Job, stored: Stored) -> bool:
+        workload = workload_of(stored)
+        owner = workload.metadata.controller_owner()
+        return (
+            owner is not None
+            and owner.uid == job.uid
+            and not is_reserved(workload)
+            and not is_finished(workload)
+            and workload.metadata.deletion_timestamp is None
+        )
+
+    async def _update(self, job: Job, stored: Stored, wanted: Sequence[JobPodSet]) -> Stored | None:
+        spec = build_spec(job.manifest, wanted, self._priority(job, wanted))
+
+        def plan(current: Stored) -> JsonObject | Refusal:
+            if is_reserved(workload_of(current)) or not current.raw:
+                return Refusal("it was given quota meanwhile")
+            present = section(msgspec.json.decode(current.raw, type=dict[str, object]), "spec")
+            # `active` is the one field of the spec that is not the job's.
+            kept = {key: value for key, value in present.items() if key == "active"}
+            difference = merge_patch.diff(present, {**spec, **kept})
+            return {"spec": difference} if difference else {}
+
+        return await self._change(job, stored, plan, "the pods or the priority of the job changed")
+
+    async def _follow(self, job: Job, stored: Stored) -> Stored | None:
+        """What a live workload takes over from its job: admission gates and the priority class."""
+        workload = workload_of(stored)
+        gates = text(job.manifest, "metadata", "annotations", names.ADMISSION_GATED_BY)
+        if gates != workload.metadata.annotations.get(names.ADMISSION_GATED_BY, ""):
+            patch: JsonObject = {"metadata": {"annotations": {names.ADMISSION_GATED_BY: gates or None}}}
+            return await self._change(job, stored, lambda _: patch, "the admission gates of the job changed")
+        label = text(job.manifest, "metadata", "labels", names.PRIORITY_CLASS_LABEL)
+        reference = workload.spec.priority_class_ref
+        if (
+            not label
+            or (reference is None and is_reserved(workload))
+            or (reference is not None and reference.kind == names.PRIORITY_CLASS)
+            or (reference is not None and reference.name == label)
+        ):
+            return stored
+        try:
+            priority = workload_class(self._store, label)
+        except MissingPriorityClass as error:
+            self._control.emit(job, "Warning", "WorkloadPriorityClassNotFound", str(error), window_s=_SELDOM_S)
+            return stored
+        wanted: JsonObject = {
+            "priority": priority.value,
+            "priorityClassRef": {"group": priority.group, "kind": priority.kind, "name": priority.name},
+        }
+        return await self._change(job, stored, lambda _: {"spec": wanted}, "the priority class of the job changed")
+
+    async def follow_queue(self, job: Job, stored: Stored) -> None:
+        """The queue that the job names, while that may still change."""
+        queue = queue_of(job)
+        if queue != workload_of(stored).spec.queue_name and not is_reserved(workload_of(stored)):
+            patch: JsonObject = {"spec": {"queueName": queue or None}}
+            await self._change(job, stored, lambda _: patch, "the queue of the job changed")
+
+    async def _change(self, job: Job, stored: Stored, plan: Plan, why: str) -> Stored | None:
+        result = await self._writer.change("workload", stored.namespace, stored.name, stored.uid, plan)
+        if isinstance(result, Rejected):
+            raise TryAgain(f"workload {stored.key} cannot be updated: {result.why}")
+        if result.changed:
+            self._control.emit(job, "Normal", "UpdatedWorkload", f"Updated Workload {stored.key}: {why}")
+        return self._store.get("workload", stored.namespace, stored.name)
+
+    async def _delete(self, job: Job, stored: Stored) -> None:
+        await remove_finalizer(self._writer, stored)
+        if stored.object.metadata.deletion_timestamp is not None:
+            return
+        try:
+            await self._client.delete(resources.WORKLOADS, stored.namespace, stored.name, uid=stored.uid)
+        except (NotFound, Conflict):
+            return
+        self._control.emit(job, "Normal", "DeletedWorkload", f"Deleted not matching Workload: {stored.key}")
+
+
+async def remove_finalizer(writer: ObjectWriter, stored: Stored) -> None:
+    """Let a workload go."""
+
+    def plan(current: Stored) -> JsonObject | Refusal:
+        present = current.object.metadata.finalizers
+        if names.RESOURCE_IN_USE not in present:
+            return {}
+        return {"metadata": {"finalizers": [f for f in present if f != names.RESOURCE_IN_USE]}}
+
+    await writer.change(stored.kind, stored.namespace, stored.name, stored.uid, plan)

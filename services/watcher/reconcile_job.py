@@ -1,0 +1,317 @@
+"""The generic reconciler: brings a job and its Workload together, whatever the kind of job (job specification 6).
+
+One pass looks at the newest copies and ends at the first step that applies; its own writes, and everybody else's, bring the next pass.
+
+ 1. Load: a job that is gone, or going, is only finalized.
+ 2. Skip what the kind says to leave alone (no kind here does).
+ 3. Finalize: its workloads are Finished (OwnerNotFound), and may go.
+ 4. Namespace, queue name and ancestors say whether the job is ours.
+ 5. Is it a child of a managed job, or does it stand for itself?
+ 6. A child is held back while its ancestor's workload is not admitted; nothing else.
+ 7. Exactly one workload asks for what the job asks for (`one_workload`).
+ 8. Conditions that the kind defines itself (no kind here does).
+ 9. Activation that the kind defines itself (no kind here does).
+10. The workload has finished: say so, let it go.
+11. The workload is being deleted: stop the job, let it go.
+12. On hold (no kind here knows it).
+13. The job has finished: so has its workload.
+14. No workload: wait until the job's pods are gone, then make one.
+15. Pods that are done for good give their quota back.
+16. PodsReady, if waiting for it is configured.
+17. Evicted: stop the job; when it has stopped, release the quota.
+18. The job is held back: start it if the workload is admitted, else tell what it waits for and follow its queue.
+19. The job runs without admission: stop it.
+20. It runs and may: nothing.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+from opentelemetry.trace import Tracer
+
+from services.watcher.build_workload import pod_sets_of_workload
+from services.watcher.job_control import Job, JobControl, job_of
+from services.watcher.job_runs import JobRuns
+from services.watcher.lanes import LaneKey, TryAgain
+from services.watcher.managed_jobs import JobSettings, ManagedJobs
+from services.watcher.object_writer import ObjectWriter, Rejected, Result
+from services.watcher.one_workload import OneWorkload, remove_finalizer
+from services.watcher.owned_workloads import OwnedWorkloads
+from services.watcher.patches import Refusal, workload_patch
+from services.watcher.pods_ready import pods_ready_condition
+from services.watcher.store import Store, Stored
+from services.watcher.workload_state import (
+    condition,
+    is_admitted,
+    is_evicted,
+    is_finished,
+    is_reserved,
+    workload_of,
+)
+from shared.api import names
+from shared.api.conditions import set_condition
+from shared.api.workload import Workload
+from shared.api.workload_status import ReclaimablePod, WorkloadStatus
+from shared.decide import transitions
+from shared.jobs.manifest import JsonObject
+from shared.jobs.podset_info import PermanentError
+from shared.jobs.protocol import JobKind
+from shared.jobs.queue_membership import NestingTooDeep, OwnershipError, Standing
+from shared.telemetry.traces import context_of_job
+
+_KIND = "job"
+
+
+class JobReconciler:
+    """`reconcile` returns seconds after which to look again even if nothing changes, or None. It raises TryAgain for what needs another pass soon."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        writer: ObjectWriter,
+        control: JobControl,
+        one: OneWorkload,
+        owned: OwnedWorkloads,
+        managed: ManagedJobs,
+        runs: JobRuns,
+        settings: JobSettings,
+        tracer: Tracer,
+        now: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._control = control
+        self._one = one
+        self._owned = owned
+        self._managed = managed
+        self._runs = runs
+        self._settings = settings
+        self._tracer = tracer
+        self._now = now
+
+    async def reconcile(self, kind: JobKind, namespace: str, name: str) -> float | None:
+        """One pass over a job; the steps are those of the module."""
+        lane = LaneKey(kind.kind, namespace, name)
+        stored = self._store.get(_KIND, namespace, name)
+        if stored is None or stored.object.metadata.deletion_timestamp is not None:
+            await self._finalize(lane)
+            if stored is not None:
+                self._runs.forget(stored.uid)
+            return None
+        job = job_of(kind, stored)
+        self._runs.observe(kind, job.uid, job.manifest)
+        standing = await self._standing(job)
+        if not standing.managed:
+            return None
+        if not standing.top_level:
+            await self._child(job, standing)
+            return None
+        matched = await self._one.ensure(job, self._owned.of(lane))
+        if matched is None:
+            await self._without_workload(job)
+            return None
+        # A stop on the way may have brought a newer view.
+        newest = self._store.get(_KIND, namespace, name)
+        return None if newest is None else await self._with_workload(job_of(kind, newest), matched)
+
+    async def adopt_orphan(self, namespace: str, name: str) -> None:
+        """A workload that no job owns any more: it is over, and may go."""
+        stored = self._store.get("workload", namespace, name)
+        if stored is None:
+            return
+        metadata = stored.object.metadata
+        deleting = metadata.deletion_timestamp is not None
+        if metadata.owner_references or not (deleting or metadata.labels.get(names.JOB_UID_LABEL)):
+            return
+        if not deleting and not is_finished(workload_of(stored)):
+            await self._finish(stored, names.REASON_OWNER_NOT_FOUND, "The job of the workload is gone")
+        if names.RESOURCE_IN_USE in metadata.finalizers:
+            await remove_finalizer(self._writer, stored)
+
+    async def _finalize(self, lane: LaneKey) -> None:
+        for stored in self._owned.of(lane):
+            workload = workload_of(stored)
+            if (
+                workload.metadata.deletion_timestamp is None
+                and workload.metadata.controller_owner() is not None
+                and not is_finished(workload)
+            ):
+                await self._finish(stored, names.REASON_OWNER_NOT_FOUND, "The job of the workload is gone")
+            await remove_finalizer(self._writer, stored)
+
+    async def _standing(self, job: Job) -> Standing:
+        try:
+            return await self._managed.standing(job.stored.object.metadata)
+        except NestingTooDeep as error:
+            self._control.emit(job, "Warning", "JobNestingTooDeep", str(error))
+            raise TryAgain(str(error)) from error
+        except OwnershipError as error:
+            raise TryAgain(str(error)) from error
+
+    async def _child(self, job: Job, standing: Standing) -> None:
+        ancestor = standing.ancestor
+        if ancestor is None or job.kind.finished(job.manifest) or job.kind.suspended(job.manifest):
+            return
+        workloads = [
+            workload
+            for stored in self._owned.of(LaneKey(ancestor.kind, job.stored.namespace, ancestor.name))
+            if not is_finished(workload := workload_of(stored))
+        ]
+        if not workloads or not is_admitted(workloads[-1]):
+            await self._control.suspend(
+                job, f"Kueue managed child job suspended: {ancestor.kind} {ancestor.name} is not admitted"
+            )
+
+    async def _without_workload(self, job: Job) -> None:
+        if job.kind.finished(job.manifest) is not None:
+            return
+        if job.kind.active(job.manifest):
+            # Its pods have to go before anything is counted for it; their end brings the next pass.
+            if not job.kind.suspended(job.manifest):
+                await self._control.stop(job, (), "The job has no Workload")
+            return
+        if not job.kind.suspended(job.manifest):
+            await self._control.stop(job, (), "The job has no Workload")
+        with self._tracer.start_as_current_span("watcher.job_seen", context_of_job(job.uid)) as span:
+            span.set_attribute("job", job.key)
+        await self._one.create(job)
+
+    async def _with_workload(self, job: Job, stored: Stored) -> float | None:
+        workload = workload_of(stored)
+        if is_finished(workload):
+            if names.RESOURCE_IN_USE in workload.metadata.finalizers:
+                note = f"Workload '{stored.key}' is declared finished"
+                self._control.emit(job, "Normal", "FinishedWorkload", note)
+                await remove_finalizer(self._writer, stored)
+            self._runs.forget(job.uid)
+            return None
+        if workload.metadata.deletion_timestamp is not None:
+            if await self._control.stop(job, pod_sets_of_workload(stored.raw), "Workload is deleted") is not None:
+                await remove_finalizer(self._writer, stored)
+            return None
+        finished = job.kind.finished(job.manifest)
+        if finished is not None:
+            reason = names.REASON_SUCCEEDED if finished.success else names.REASON_FAILED
+            message = finished.message or ("Job finished successfully" if finished.success else "Job failed")
+            await self._finish(stored, reason, message)
+            return None
+        if await self._reclaim(job, stored) or await self._pods_ready(job, stored):
+            return None
+        if is_evicted(workload):
+            return await self._evicted(job, stored)
+        if job.kind.suspended(job.manifest):
+            await self._suspended(job, stored)
+            return None
+        if not is_admitted(workload):
+            await self._control.stop(job, pod_sets_of_workload(stored.raw), "Not admitted by cluster queue")
+        return None
+
+    async def _evicted(self, job: Job, stored: Stored) -> float | None:
+        workload = workload_of(stored)
+        evicted = condition(workload, names.EVICTED)
+        stopped = await self._control.stop(
+            job, pod_sets_of_workload(stored.raw), "" if evicted is None else evicted.message
+        )
+        if stopped is None or not is_reserved(workload):
+            return None
+        wait = self._runs.wait_before_release(job.kind, job.uid, stopped.manifest)
+        if wait is not None:
+            return wait
+
+        def plan(current: Workload) -> WorkloadStatus | Refusal:
+            if not is_evicted(current) or not is_reserved(current) or is_finished(current):
+                return current.status
+            return transitions.release(current.status, self._moment(), current.metadata.generation)
+
+        self._raise_if_rejected(await self._writer.workload_status(stored.namespace, stored.name, stored.uid, plan))
+        self._runs.forget(job.uid)
+        return None
+
+    async def _suspended(self, job: Job, stored: Stored) -> None:
+        workload = workload_of(stored)
+        if is_admitted(workload):
+            try:
+                await self._control.start(job, workload)
+            except PermanentError as error:
+                await self._finish(stored, names.REASON_FAILED_TO_START, str(error))
+            return
+        if is_reserved(workload):
+            pending = [
+                f"{check.name}: {check.message}"
+                for check in workload.status.admission_checks
+                if check.state == names.CHECK_PENDING and check.message
+            ]
+            if pending:
+                self._control.emit(job, "Normal", "UpdatedAdmissionCheck", "; ".join(pending))
+        await self._one.follow_queue(job, stored)
+
+    async def _finish(self, stored: Stored, reason: str, message: str) -> None:
+        def plan(workload: Workload) -> WorkloadStatus | Refusal:
+            return transitions.finish(workload.status, reason, message, self._moment(), workload.metadata.generation)
+
+        result = await self._writer.workload_status(stored.namespace, stored.name, stored.uid, plan)
+        self._raise_if_rejected(result)
+
+    async def _reclaim(self, job: Job, stored: Stored) -> bool:
+        """Write how many pods of each set are done for good; True if there was something to write."""
+        workload = workload_of(stored)
+        counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
+        found = job.kind.reclaimable(job.manifest)
+        wanted = {name: min(count, counts[name]) for name, count in found.items() if name in counts}
+        present = {pods.name: pods.count for pods in workload.status.reclaimable_pods}
+        if wanted == present:
+            return False
+
+        def plan(current: Stored) -> JsonObject | Refusal:
+            status = workload_of(current).status
+            pods = tuple(ReclaimablePod(name=name, count=count) for name, count in wanted.items())
+            return workload_patch(workload_of(current), msgspec.structs.replace(status, reclaimable_pods=pods))
+
+        result = await self._writer.change(
+            "workload",
+            stored.namespace,
+            stored.name,
+            stored.uid,
+            plan,
+            subresource="status",
+            field_manager=names.RECLAIMABLE_PODS_MANAGER,
+        )
+        # Fewer than before is refused while quota is held; the job goes on all the same.
+        return not isinstance(result, Rejected)
+
+    async def _pods_ready(self, job: Job, stored: Stored) -> bool:
+        """Write PodsReady if its status or reason changes; True if there was something to write."""
+        if not self._settings.wait_for_pods_ready:
+            return False
+        ready = job.kind.pods_ready(job.manifest)
+        if pods_ready_condition(workload_of(stored), ready, self._moment()) is None:
+            return False
+
+        def plan(current: Stored) -> JsonObject | Refusal:
+            workload = workload_of(current)
+            wanted = pods_ready_condition(workload, ready, self._moment())
+            if wanted is None:
+                return {}
+            conditions = set_condition(workload.status.conditions, wanted)
+            return workload_patch(workload, msgspec.structs.replace(workload.status, conditions=conditions))
+
+        result = await self._writer.change(
+            "workload",
+            stored.namespace,
+            stored.name,
+            stored.uid,
+            plan,
+            subresource="status",
+            field_manager=names.PODS_READY_MANAGER,
+        )
+        self._raise_if_rejected(result)
+        return True
+
+    def _raise_if_rejected(self, result: Result) -> None:
+        if isinstance(result, Rejected) and not result.gone:
+            raise TryAgain(result.why)
+
+    def _moment(self) -> datetime:
+        return datetime.fromtimestamp(self._now(), UTC)

@@ -1,0 +1,209 @@
+"""The gateway between Kubernetes and the bus.
+
+1. Connect to the API server and stand for the Lease. Until it is held this is a warm standby: all kinds are listed and watched, nothing is
+   written anywhere.
+2. With the Lease: lists that began after it was held; what is in the watch copy is handed to the writing half.
+3. Streams are made or checked, OBJECTS is refilled, an epoch is opened or goes on (epochs).
+4. From then on, side by side: watches into the copy and on to OBJECTS; the log and the commands of the open epoch into patches; Jobs into
+   Workloads and back.
+5. Trouble with the streams closes the epoch and goes through 3 again. A lost Lease ends the process: whoever supervises it starts a standby.
+6. On SIGTERM the work stops first, then the Lease is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from services.watcher.apply import Gateway
+from services.watcher.certificates import Certificates
+from services.watcher.epochs import EpochKeeper
+from services.watcher.intake import Intake, Malformed
+from services.watcher.kinds import KINDS
+from services.watcher.publisher import Publisher
+from services.watcher.settings import WatcherSettings
+from services.watcher.store import Change, Store
+from shared.kube.client import KubeClient, OnCall, connect
+from shared.kube.lease import LeaderLease, LeaseLost
+from shared.kube.list_watch import Timing
+from shared.runtime.service import Context
+
+_STANDBY_AFTER_S = 1.0
+"""A Lease that is free is ours before this, and one round of lists is saved."""
+_LOOK_S = 0.5
+
+
+async def serve(ctx: Context[WatcherSettings]) -> None:
+    """Run until cancelled. Raises LeaseLost."""
+    identity = ctx.settings.instance or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    settings = msgspec.structs.replace(ctx.settings, instance=identity)
+    client = await connect(
+        settings.kubeconfig,
+        context=settings.kube_context,
+        user_agent="sluice-watcher",
+        timeout_s=settings.api_timeout_s,
+        on_call=_call_counter(ctx.metrics),
+    )
+    async with client:
+        lease = LeaderLease(
+            client,
+            namespace=settings.namespace,
+            name=f"{settings.lease_name}-{settings.shard}",
+            identity=identity,
+            duration_s=settings.lease_duration_s,
+            renew_s=settings.lease_renew_s,
+        )
+        bus = ctx.gateway_bus
+        store = Store()
+        gateway = Gateway(
+            store=store,
+            client=client,
+            bus=bus,
+            settings=settings,
+            tracer=ctx.tracer,
+            metrics=ctx.metrics,
+            now=ctx.now,
+        )
+        parts = _Parts(ctx, lease, store, gateway)
+        intake = Intake(
+            client,
+            store,
+            bus,
+            malformed=parts.malformed,
+            rewound=parts.trouble,
+            timing=Timing(list_timeout_s=settings.list_timeout_s),
+        )
+        publisher = Publisher(
+            bus, store, acknowledged=parts.acknowledged, unprojectable=intake.report, lost=parts.trouble
+        )
+        parts.keeper = keeper = EpochKeeper(
+            shard=settings.shard,
+            bus=bus,
+            lease=lease,
+            intake=intake,
+            publisher=publisher,
+            applier=gateway,
+            check_s=settings.check_s,
+        )
+        standing = asyncio.create_task(lease.run())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_until_lost(lease, standing))
+                group.create_task(_tell_health(ctx, lease, intake, keeper))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(lease.held.wait(), _STANDBY_AFTER_S)
+                was_standby = not lease.held.is_set()
+                group.create_task(intake.run())
+                await lease.held.wait()
+                group.create_task(_certificates(ctx, client).run())
+                if was_standby:
+                    await intake.relist()
+                await intake.synced.wait()
+                store.subscribe(publisher.changed)
+                store.subscribe(gateway.changed)
+                for change in _everything(store):
+                    gateway.changed(change)
+                group.create_task(publisher.run())
+                group.create_task(gateway.run())
+                group.create_task(keeper.run())
+        finally:
+            standing.cancel()
+            await asyncio.wait({standing})
+
+
+class _Parts:
+    """What the parts tell each other."""
+
+    def __init__(self, ctx: Context[WatcherSettings], lease: LeaderLease, store: Store, gateway: Gateway) -> None:
+        self._lease = lease
+        self._gateway = gateway
+        self.keeper: EpochKeeper | None = None
+        self._malformed = Counter(
+            "sluice_watcher_malformed_objects", "Objects nobody can use, by kind.", ["kind"], registry=ctx.metrics
+        )
+        self._published = Counter(
+            "sluice_watcher_published_objects",
+            "States and tombstones that OBJECTS acknowledged.",
+            ["kind"],
+            registry=ctx.metrics,
+        )
+
+    def malformed(self, found: Malformed) -> None:
+        kind, reference = found.kind, found.reference
+        self._malformed.labels(kind.token).inc()
+        if self._lease.is_held:
+            self._gateway.malformed(
+                kind.token, kind.resource, reference.namespace, reference.name, reference.uid, found.error
+            )
+
+    def acknowledged(self, kind: str, namespace: str, name: str, version: int) -> None:
+        self._published.labels(kind).inc()
+        self._gateway.published(kind, namespace, name, version)
+
+    def trouble(self, why: str) -> None:
+        if self.keeper is not None:
+            self.keeper.trouble(why)
+
+
+def _certificates(ctx: Context[WatcherSettings], client: KubeClient) -> Certificates:
+    settings = ctx.settings
+    return Certificates(
+        client,
+        namespace=settings.namespace,
+        secret=settings.webhook_secret,
+        service=settings.webhook_service,
+        url=settings.webhook_url,
+        now=ctx.now,
+    )
+
+
+async def _until_lost(lease: LeaderLease, standing: asyncio.Task[None]) -> None:
+    await asyncio.wait({standing})
+    standing.result()
+    raise LeaseLost(f"{lease.identity} is not the active watcher any more")
+
+
+async def _tell_health(ctx: Context[WatcherSettings], lease: LeaderLease, intake: Intake, keeper: EpochKeeper) -> None:
+    active = Gauge("sluice_watcher_active", "1 in the process that holds the Lease.", registry=ctx.metrics)
+    epoch = Gauge("sluice_watcher_epoch", "The open epoch; 0 when none is.", registry=ctx.metrics)
+    while True:
+        active.set(1 if lease.is_held else 0)
+        epoch.set(keeper.epoch if keeper.opened.is_set() else 0)
+        missing = {kind: why for kind, why in intake.down.items() if not KINDS[kind].optional}
+        ctx.health.ready(not missing, "; ".join(f"{kind}: {why}" for kind, why in missing.items()), cause="kubernetes")
+        if lease.is_held:
+            ctx.health.ready(keeper.opened.is_set(), f"no epoch is open: {keeper.why_closed}", cause="start")
+        else:
+            ctx.health.ready(
+                intake.synced.is_set(), f"standby of {lease.holder or 'nobody'}, not warm yet", cause="start"
+            )
+        await asyncio.sleep(_LOOK_S)
+
+
+def _everything(store: Store) -> Iterator[Change]:
+    for token in KINDS:
+        for stored in store.of_kind(token):
+            yield Change(token, None, stored, stored.version)
+
+
+def _call_counter(registry: CollectorRegistry) -> OnCall:
+    calls = Counter(
+        "sluice_kube_calls",
+        "Calls to the API server; code 0: no answer.",
+        ["verb", "resource", "subresource", "code"],
+        registry=registry,
+    )
+    seconds = Histogram("sluice_kube_call_seconds", "Duration of calls.", ["verb"], registry=registry)
+
+    def count(verb: str, plural: str, subresource: str, status: int, duration: float) -> None:
+        calls.labels(verb, plural, subresource, str(status)).inc()
+        seconds.labels(verb).observe(duration)
+
+    return count

@@ -1,0 +1,41 @@
+"""Settings of the watcher."""
+
+from __future__ import annotations
+
+from shared.config.settings import BaseSettings
+
+
+class WatcherSettings(BaseSettings, frozen=True, kw_only=True):
+    """Durations are seconds, rates per second."""
+
+    kubeconfig: str = ""
+    """Empty: $KUBECONFIG, else the pod's service account."""
+    kube_context: str = ""
+    namespace: str = "kueue-system"
+    """Where Sluice runs; Jobs in here are never managed."""
+    managed_namespaces_exclude: tuple[str, ...] = ("kube-system",)
+    """Further namespaces whose Jobs are never managed."""
+    webhook_service: str = "kueue-webhook-service"
+    webhook_secret: str = "kueue-webhook-server-cert"
+    """Where the webhooks' certificates are kept, in `namespace`."""
+    webhook_url: str = ""
+    """Base URL for the API server to call the webhooks by, where it cannot reach a Service; empty: the Service."""
+    instance: str = ""
+    """Name of this process among the candidates for the Lease; empty makes a unique one."""
+    lease_name: str = "sluice-watcher"
+    """In `namespace`; the shard is appended."""
+    lease_duration_s: float = 3.0
+    lease_renew_s: float = 1.0
+    api_timeout_s: float = 2.0
+    """Time-out of a call; has to be below the duration of the Lease."""
+    list_timeout_s: float = 30.0
+    """Time-out of one page of a list, which is only a read."""
+    check_s: float = 2.0
+    """How often the streams are looked after."""
+    lane_workers: int = 32
+    """Calls to the API server in flight."""
+    events_per_s: float = 50.0
+    events_burst: int = 100
+    status_per_s: float = 50.0
+    """Status writes that inform: queues, reasons of pending workloads."""
+    status_burst: int = 100

@@ -1,0 +1,1 @@
+"""The bus: JetStream behind a small interface (`interface`), permissions generated from the table of streams."""

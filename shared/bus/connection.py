@@ -1,0 +1,288 @@
+"""One connection to NATS: it never gives up, and every request on it ends (an answer, a refusal, a lost connection, or a time-out).
+
+Requests are pipelined: many are in flight at once over one inbox of this user. Knows nothing of what is sent; JetStream's API is in `jetstream`, publishing
+with acknowledgement in `publishing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, cast
+
+import msgspec
+from nats import errors
+
+from shared.bus.client import DirectClient, DirectHandler
+
+log = logging.getLogger(__name__)
+
+RECONNECT_WAIT_S = 0.2
+REQUEST_TIMEOUT_S = 5.0
+BUFFER_BYTES = 8 << 20
+"""What may wait in the client for a connection that is gone; beyond it callers wait instead."""
+
+_DENIED = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"")
+
+
+class BusClosed(RuntimeError):
+    """The bus was closed; nothing more will come or go."""
+
+
+class Disconnected(ConnectionError):
+    """The connection broke before an answer came: what was sent may have arrived or not."""
+
+
+class NoResponders(LookupError):
+    """Nobody listens on that subject: the stream or the service is missing. Nothing was received."""
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What came back; `headers` are raw lines, None without any."""
+
+    payload: bytes
+    headers: bytes | None
+
+    @property
+    def status(self) -> str:
+        """`503`, `404`, ... of an answer that is only a status; else empty."""
+        if self.headers is None or not self.headers.startswith(b"NATS/1.0 "):
+            return ""
+        return self.headers[9:12].decode("ascii", "replace")
+
+
+class Connection:
+    """States: connected, reconnecting (requests wait), closed (requests raise BusClosed)."""
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+        self.reconnects = 0
+        """How often the connection came back; readers compare it to learn that they missed something."""
+        self._client = DirectClient()
+        self._up = asyncio.Event()
+        self._came_back = asyncio.Event()
+        self._closed = False
+        self._inbox = ""
+        self._serial = 0
+        self._waiting: dict[str, tuple[str, asyncio.Future[Answer]]] = {}
+        self._refused: asyncio.Future[str] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def connected(self) -> bool:
+        return bool(self._client.is_connected)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def inbox_prefix(self) -> str:
+        return f"_INBOX_{self.user}"
+
+    @property
+    def max_payload(self) -> int:
+        return int(self._client.max_payload)
+
+    async def open(self, url: str, password: str, *, name: str, tls: ssl.SSLContext | None = None) -> None:
+        """Connect, however long it takes. Raises PermissionError if user or password is wrong."""
+        self._refused = asyncio.get_running_loop().create_future()
+        connecting = asyncio.create_task(
+            self._client.connect(
+                servers=[u.strip() for u in url.split(",")],
+                user=self.user,
+                password=password,
+                name=name,
+                inbox_prefix=self.inbox_prefix,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=cast("int", RECONNECT_WAIT_S),
+                ping_interval=5,
+                max_outstanding_pings=2,
+                pending_size=BUFFER_BYTES,
+                error_cb=self._on_error,
+                disconnected_cb=self._on_disconnect,
+                reconnected_cb=self._on_reconnect,
+                tls=tls,
+                skip_subject_validation=True,
+            )
+        )
+        try:
+            first: list[asyncio.Future[Any]] = [connecting, self._refused]
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not connecting.done():
+                connecting.cancel()
+                await asyncio.gather(connecting, return_exceptions=True)
+        if self._refused.done():
+            raise PermissionError(self._refused.result())
+        connecting.result()
+        self._inbox = f"{self.inbox_prefix}.{self.unique()}"
+        await self.subscribe_direct(f"{self._inbox}.*", self._on_answer)
+        self._up.set()
+
+    def unique(self) -> str:
+        """A token that no other connection makes."""
+        return str(self._client._nuid.next().decode())
+
+    async def wait_connected(self) -> None:
+        """Raises BusClosed."""
+        while not self.connected:
+            if self._closed:
+                raise BusClosed(self.user)
+            self._up.clear()
+            await self._up.wait()
+        if self._closed:
+            raise BusClosed(self.user)
+
+    async def wait_reconnect(self, seen: int) -> int:
+        """Wait until `reconnects` is more than `seen`; returns it. Raises BusClosed."""
+        while self.reconnects <= seen:
+            if self._closed:
+                raise BusClosed(self.user)
+            self._came_back.clear()
+            await self._came_back.wait()
+        return self.reconnects
+
+    async def send(
+        self, subject: str, payload: bytes, *, reply: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Publish without waiting for anything but room in the buffer."""
+        while True:
+            await self.wait_connected()
+            try:
+                await self._client.publish(subject, payload, reply=reply, headers=dict(headers) if headers else None)
+            except errors.OutboundBufferLimitError:
+                # It went down in between: the buffer of an absent connection is full.
+                continue
+            except errors.ConnectionClosedError as error:
+                raise BusClosed(self.user) from error
+            return
+
+    async def start_request(
+        self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None
+    ) -> asyncio.Future[Answer]:
+        """Send; the future ends with an Answer, or raises NoResponders, Disconnected, PermissionError or BusClosed. It has no time-out."""
+        await self.wait_connected()
+        self._serial += 1
+        token = format(self._serial, "x")
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = (subject, future)
+        future.add_done_callback(lambda _: self._waiting.pop(token, None))
+        try:
+            await self.send(subject, payload, reply=f"{self._inbox}.{token}", headers=headers)
+        except BaseException:
+            future.cancel()
+            raise
+        return future
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> Answer:
+        """One request and its answer. Raises TimeoutError besides what `start_request` may raise."""
+        async with asyncio.timeout(timeout_s):
+            return await (await self.start_request(subject, payload, headers))
+
+    async def subscribe_direct(self, subject: str, handler: DirectHandler) -> int:
+        """Subscribe with a function called by the read loop; survives reconnects. Returns the id for `unsubscribe`."""
+        sid = int(self._client._sid) + 1
+        # Known before the server can answer, so that no message takes the slow path.
+        self._client.direct[sid] = handler
+        subscription = await self._client.subscribe(subject)
+        if subscription._id != sid:
+            raise RuntimeError("the client library numbers subscriptions in another way")
+        return sid
+
+    async def unsubscribe(self, sid: int) -> None:
+        """Idempotent; works while the connection is away."""
+        self._client.direct.pop(sid, None)
+        if self._client._subs.pop(sid, None) is not None and self.connected:
+            with contextlib.suppress(errors.Error):
+                await self._client._send_unsubscribe(sid)
+
+    async def subscribe(self, subject: str, queue: str, callback: Callable[[Any], Awaitable[None]]) -> None:
+        """The library's own subscription: one task per subscription runs `callback(message)`."""
+        await self._client.subscribe(subject, queue=queue, cb=callback)
+        # After a round trip the server knows it, and whoever asks next is heard.
+        with contextlib.suppress(errors.Error, TimeoutError, OSError):
+            await self._client.flush(timeout=2)
+
+    def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """A task that ends with the connection at the latest; its failure is logged."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, BusClosed):
+            log.error("a task of the bus failed", extra={"task": task.get_name()}, exc_info=error)
+
+    async def close(self) -> None:
+        """Flush what was published, end the tasks, close. Idempotent."""
+        if self._closed:
+            return
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.connected:
+            with contextlib.suppress(errors.Error, TimeoutError, OSError):
+                await self._client.flush(timeout=2)
+        self._closed = True
+        self._up.set()
+        self._came_back.set()
+        self._fail_waiting(BusClosed(self.user))
+        with contextlib.suppress(errors.Error, OSError):
+            await self._client.close()
+
+    def _on_answer(self, subject: str, reply: str, payload: bytes, headers: bytes | None) -> None:
+        entry = self._waiting.get(subject.rpartition(".")[2])
+        if entry is None or entry[1].done():
+            return
+        asked, future = entry
+        answer = Answer(payload, headers)
+        if not payload and answer.status == "503":
+            future.set_exception(NoResponders(asked))
+        else:
+            future.set_result(answer)
+
+    def _fail_waiting(self, error: Exception, *, subject: str | None = None) -> None:
+        for asked, future in list(self._waiting.values()):
+            # The client library hands the server's text over in lower case.
+            if not future.done() and (subject is None or asked.lower() == subject):
+                future.set_exception(error)
+                # Nobody may be looking any more (a time-out): then the error is not worth a line in the log.
+                future.exception()
+
+    async def _on_error(self, error: Exception) -> None:
+        text = str(error).lower()
+        if denied := _DENIED.search(text):
+            log.error("not permitted", extra={"what": denied[1], "subject": denied[2]})
+            self._fail_waiting(PermissionError(f"{self.user} may not use {denied[2]}"), subject=denied[2])
+        elif "authorization violation" in text:
+            if self._refused is not None and not self._refused.done() and not self._inbox:
+                self._refused.set_result(f"NATS refused user {self.user!r}: wrong user or password")
+            log.error("NATS refused the credentials", extra={"user": self.user})
+        else:
+            log.debug("connection trouble: %s", error or type(error).__name__)
+
+    async def _on_disconnect(self) -> None:
+        if not self._closed:
+            log.warning("connection to NATS lost, reconnecting")
+        self._fail_waiting(Disconnected("connection to NATS lost"))
+
+    async def _on_reconnect(self) -> None:
+        self.reconnects += 1
+        log.info("connected to NATS again")
+        self._up.set()
+        self._came_back.set()

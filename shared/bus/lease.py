@@ -1,0 +1,138 @@
+"""Who is active in a role: a key in the bucket LEASES that its holder renews and the server drops when it does not.
+
+For liveness only. The key-value protocol is spelled out here (create, update by revision, delete marker), since the library's client asks for
+stream permissions that services do not have. States: waiting -> held -> waiting (lost or released).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from shared.bus.client import parse_headers
+from shared.bus.connection import BusClosed, Connection, Disconnected, NoResponders
+from shared.bus.jetstream import S_NS, StreamConfig
+from shared.bus.permissions import lease_subject
+from shared.bus.publishing import EXPECTED_LAST_OF_SUBJECT, Ack, Outgoing, Publisher
+from shared.events.streams import LEASE_TTL_S, LEASES_BUCKET
+
+log = logging.getLogger(__name__)
+
+STREAM = f"KV_{LEASES_BUCKET}"
+OPERATION = "KV-Operation"
+RENEW_EVERY_S = LEASE_TTL_S / 3
+TRY_EVERY_S = 0.5
+TRUSTED_S = LEASE_TTL_S * 0.8
+"""Less than the server waits: we stop believing before another may begin."""
+
+
+def bucket_config(replicas: int) -> StreamConfig:
+    """The stream behind the bucket, as other key-value clients expect it."""
+    return StreamConfig(
+        name=STREAM,
+        subjects=(f"$KV.{LEASES_BUCKET}.>",),
+        retention="limits",
+        max_msgs_per_subject=1,
+        max_bytes=-1,
+        max_age=LEASE_TTL_S * S_NS,
+        discard="new",
+        num_replicas=replicas,
+        duplicate_window=LEASE_TTL_S * S_NS,
+        allow_direct=True,
+        allow_rollup_hdrs=True,
+        deny_delete=True,
+    )
+
+
+class NatsLease:
+    """One contender. `held` is judged at the moment it is asked: a process that was stopped for long does not believe that it still holds it."""
+
+    def __init__(self, connection: Connection, publisher: Publisher, *, role: str, shard: str, holder: str) -> None:
+        self._connection = connection
+        self._publisher = publisher
+        self._subject = lease_subject(role, shard)
+        self._role = role
+        self._holder = holder
+        self._revision = 0
+        self._renewed = -TRUSTED_S
+        self._wanted = True
+        self._change = asyncio.Condition()
+        self._task = connection.run(self._contend(), f"lease {role}")
+
+    @property
+    def held(self) -> bool:
+        return self._revision > 0 and time.monotonic() - self._renewed < TRUSTED_S
+
+    async def wait_until_held(self) -> None:
+        """Raises BusClosed when the bus is closed, RuntimeError when it was released."""
+        async with self._change:
+            while not self.held:
+                if self._connection.closed:
+                    raise BusClosed(self._role)
+                if not self._wanted:
+                    raise RuntimeError(f"the lease {self._role} was released")
+                # The time-out sees a bus that is closed meanwhile.
+                try:
+                    async with asyncio.timeout(1):
+                        await self._change.wait()
+                except TimeoutError:
+                    continue
+
+    async def release(self) -> None:
+        """Give it up, so that another one need not wait until it expires. Idempotent."""
+        self._wanted = False
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        revision, self._revision = self._revision, 0
+        if revision and self._connection.connected:
+            await self._publish(revision, b"", {OPERATION: "DEL"})
+
+    async def _contend(self) -> None:
+        while True:
+            if self._revision:
+                await self._renew()
+                await asyncio.sleep(RENEW_EVERY_S if self._revision else 0)
+                continue
+            began = time.monotonic()
+            expected = await self._vacant()
+            if expected is not None and (revision := await self._publish(expected, self._holder.encode(), {})):
+                self._revision, self._renewed = revision, began
+                log.info("lease acquired", extra={"role": self._role})
+                async with self._change:
+                    self._change.notify_all()
+                await asyncio.sleep(RENEW_EVERY_S)
+                continue
+            await asyncio.sleep(TRY_EVERY_S)
+
+    async def _renew(self) -> None:
+        began = time.monotonic()
+        revision = await self._publish(self._revision, self._holder.encode(), {})
+        if revision:
+            self._revision, self._renewed = revision, began
+        elif revision == 0 or not self.held:
+            log.warning("lease lost", extra={"role": self._role})
+            self._revision = 0
+
+    async def _publish(self, expected: int, value: bytes, headers: dict[str, str]) -> int | None:
+        """The new revision; 0 if another one was there first; None if nobody answered."""
+        message = Outgoing(self._subject, value, {EXPECTED_LAST_OF_SUBJECT: str(expected), **headers})
+        result = await self._publisher.try_one(message, timeout_s=RENEW_EVERY_S)
+        if isinstance(result, Ack):
+            return result.seq
+        return 0 if result.lost_race else None
+
+    async def _vacant(self) -> int | None:
+        """The sequence to expect for taking it: 0 where nothing is, that of a delete marker; None while somebody holds it or nobody answers."""
+        try:
+            answer = await self._connection.request(
+                f"$JS.API.DIRECT.GET.{STREAM}.{self._subject}", timeout_s=RENEW_EVERY_S
+            )
+        except (Disconnected, NoResponders, TimeoutError):
+            return None
+        if answer.status == "404":
+            return 0
+        fields = parse_headers(answer.headers)
+        if OPERATION in fields or fields.get("Nats-Marker-Reason"):
+            return int(fields["Nats-Sequence"])
+        return None

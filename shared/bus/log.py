@@ -1,0 +1,82 @@
+"""Reading the decision log of one epoch, as the gateway does: in order, from where it stopped, live.
+
+An epoch whose stream is gone is over: the iteration waits, and its reader learns of the end from the check of the streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from shared.bus.connection import Connection, Disconnected, NoResponders
+from shared.bus.consumer import HEARTBEAT_S, Received, Source
+from shared.bus.interface import Logged, StreamsLost
+from shared.bus.jetstream import JetStreamError
+from shared.bus.publishing import BACKOFF_S
+from shared.events import decisions, subjects
+from shared.events.codec import MalformedMessage
+
+logger = logging.getLogger(__name__)
+
+TROUBLE = (JetStreamError, NoResponders, Disconnected, TimeoutError)
+
+
+async def follow(
+    connection: Connection,
+    *,
+    consumer: str,
+    shard: str,
+    epoch: int,
+    after: int,
+    move_aside: Callable[[str, Received, str], Awaitable[None]],
+) -> AsyncIterator[list[Logged]]:
+    """Entries behind `after`. Raises StreamsLost if entries that were not read are gone, or those that were read are not there any more."""
+    activity = asyncio.Event()
+    stream = subjects.decisions_stream(shard, epoch)
+    source = Source(
+        connection,
+        stream=stream,
+        consumer=consumer,
+        filters=(subjects.decisions(shard, epoch),),
+        contiguous=True,
+        on_activity=activity.set,
+    )
+    source.position = after
+    reconnects, trouble = connection.reconnects, 0
+    try:
+        while True:
+            activity.clear()
+            await connection.wait_connected()
+            if reconnects != connection.reconnects:
+                reconnects = connection.reconnects
+                source.break_off("the connection was lost")
+            source.check_alive(time.monotonic())
+            if not source.is_open and not source.missed:
+                try:
+                    await source.resume()
+                    trouble = 0
+                except TROUBLE as error:
+                    logger.info("%s is not ready: %s", stream, error or type(error).__name__)
+                    await asyncio.sleep(BACKOFF_S[min(trouble, len(BACKOFF_S) - 1)])
+                    trouble += 1
+                    continue
+            found = []
+            for message in await source.take():
+                try:
+                    found.append(Logged(decisions.codec.decode(message.payload), message.sequence))
+                except MalformedMessage as error:
+                    await move_aside(stream, message, str(error))
+            if found:
+                yield found
+                continue
+            if source.missed:
+                raise StreamsLost(f"{stream}: {source.broken}")
+            try:
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await activity.wait()
+            except TimeoutError:
+                continue
+    finally:
+        await source.close()

@@ -1,0 +1,146 @@
+"""What every service has of the bus: read a feed, append, command, hold a lease, ask and answer.
+
+Puts the parts of this folder together behind `interface.Bus`; the semantics live in the parts.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from shared.bus import rpc
+from shared.bus.connection import Connection
+from shared.bus.consumer import Received
+from shared.bus.counters import Counters
+from shared.bus.feed import NatsFeed
+from shared.bus.interface import Appended, AppendResult, Handler, LostRace, Unknown
+from shared.bus.jetstream import JetStream
+from shared.bus.lease import NatsLease
+from shared.bus.publishing import EXPECTED_LAST, EXPECTED_STREAM, MESSAGE_ID, TRACEPARENT, Ack, Outgoing, Publisher
+from shared.events import commands, deadletters, decisions, streams, subjects
+
+log = logging.getLogger(__name__)
+
+APPEND_TIMEOUT_S = 2.0
+DEAD_LETTER_TIMEOUT_S = 2.0
+
+
+class NatsBus:
+    """See `interface.Bus`."""
+
+    def __init__(self, connection: Connection, *, replica: int, shard: str) -> None:
+        self.service = connection.user
+        self.shard = shard
+        self.replica = replica
+        self.counters = Counters()
+        self._connection = connection
+        self._js = JetStream(connection)
+        self._publisher = Publisher(connection)
+
+    @property
+    def connected(self) -> bool:
+        return self._connection.connected
+
+    def feed(self, *, kinds: Sequence[str], decisions: bool = False, outcomes: bool = False) -> NatsFeed:
+        """See `Bus.feed`. Only one feed may be iterated over at a time: its consumers' names are this instance's."""
+        return NatsFeed(
+            self._connection,
+            service=self.service,
+            replica=self.replica,
+            shard=self.shard,
+            kinds=kinds,
+            decisions=decisions,
+            outcomes=outcomes,
+            counters=self.counters,
+            move_aside=self._move_aside,
+        )
+
+    async def append(self, batch: decisions.Batch) -> AppendResult:
+        epoch, last = batch.positions.epoch, batch.positions.decisions
+        trace = next((d.trace for d in batch.decisions if d.trace), "")
+        message = Outgoing(
+            subjects.decisions(self.shard, epoch),
+            decisions.codec.encode(batch),
+            {
+                EXPECTED_STREAM: subjects.decisions_stream(self.shard, epoch),
+                EXPECTED_LAST: str(last),
+                **({TRACEPARENT: trace} if trace else {}),
+            },
+        )
+        result = await self._publisher.try_one(message, timeout_s=APPEND_TIMEOUT_S)
+        if isinstance(result, Ack):
+            self.counters.appended += 1
+            return Appended(result.seq)
+        if result.sent:
+            self.counters.appends_unknown += 1
+            return Unknown(result.why)
+        self.counters.races_lost += 1
+        return LostRace(result.why)
+
+    async def command(self, commands_: Sequence[commands.Command]) -> None:
+        await self._publisher.all_stored(
+            [
+                Outgoing(
+                    commands.subject_of(self.service, c),
+                    commands.codec.encode(c),
+                    {MESSAGE_ID: c.id, **({TRACEPARENT: c.trace} if c.trace else {})},
+                )
+                for c in commands_
+            ],
+            on_missing_stream=self._on_missing_stream,
+        )
+
+    async def dead_letter(
+        self, *, stream: str, subject: str, sequence: int, attempts: int, error: str, payload: bytes
+    ) -> None:
+        self.counters.dead_letters += 1
+        await self._publisher.all_stored(
+            [self._dead_letter(stream, subject, sequence, attempts, error, payload)],
+            on_missing_stream=self._on_missing_stream,
+        )
+
+    def lease(self, role: str) -> NatsLease:
+        if role not in streams.LEASE_HOLDERS:
+            raise ValueError(f"no such role: {role!r}")
+        holder = f"{self.service}-{self.replica}-{self._connection.unique()}"
+        return NatsLease(self._connection, self._publisher, role=role, shard=self.shard, holder=holder)
+
+    async def request(self, service: str, method: str, payload: bytes, timeout_s: float) -> bytes:
+        """See `Bus.request`; raises `rpc.RpcError` when the other side failed."""
+        return await rpc.request(self._connection, service, method, payload, timeout_s)
+
+    async def serve(self, method: str, handler: Handler) -> None:
+        await rpc.serve(self._connection, method, handler)
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    def _dead_letter(
+        self, stream: str, subject: str, sequence: int, attempts: int, error: str, payload: bytes
+    ) -> Outgoing:
+        letter = deadletters.DeadLetter(
+            service=self.service,
+            stream=stream,
+            subject=subject,
+            sequence=sequence,
+            attempts=attempts,
+            error=error,
+            at_ns=time.time_ns(),
+            payload=payload[:65536],
+        )
+        # Every replay meets it again: one letter for all of them.
+        once = {MESSAGE_ID: f"{self.service}:{stream}:{sequence}"}
+        return Outgoing(subjects.dead_letter(self.service), deadletters.codec.encode(letter), once)
+
+    async def _move_aside(self, stream: str, message: Received, error: str) -> None:
+        """Of a reader, which must go on: one attempt."""
+        log.warning("malformed message", extra={"stream": stream, "sequence": message.sequence, "error": error})
+        self.counters.dead_letters += 1
+        letter = self._dead_letter(stream, message.subject, message.sequence, 1, error, message.payload)
+        result = await self._publisher.try_one(letter, timeout_s=DEAD_LETTER_TIMEOUT_S)
+        if not isinstance(result, Ack):
+            log.error("no dead letter was written", extra={"stream": stream, "why": result.why})
+
+    async def _on_missing_stream(self, subject: str) -> None:
+        """A service waits until the gateway has made it again."""

@@ -1,0 +1,308 @@
+"""The search for flavors of one workload in its ClusterQueue (core rules 6.4 and 6.5).
+
+Why it exists: each resource group of a pod set gets one flavor whose nodes suit the pods and whose quota suffices, or could
+after borrowing or preemption. What preemption could give is asked of an Oracle; the search itself never changes state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from shared.decide.assignment import (
+    FIT,
+    NO_FIT,
+    Assignment,
+    Attempt,
+    FlavorChoice,
+    Grade,
+    GranularMode,
+    PodSetResult,
+    preferred,
+)
+from shared.model.cluster_queue import ClusterQueue, Fungibility, ResourceFlavor, ResourceGroup
+from shared.model.flavor_resources import Vector
+from shared.model.matching import MalformedSelector, affinity_matches, untolerated_taint
+from shared.model.pending import ScanProgress
+from shared.model.quota_tree import QuotaForest
+from shared.model.refusal import SEVERITY, FlavorReason, PendingReason
+from shared.model.workload import PodSetInfo, WorkloadInfo
+
+
+class Oracle(Protocol):
+    """Tells what preemption could give."""
+
+    def simulate(self, index: int, amount: int, level: int) -> Grade:
+        """Grade of having `amount` of one flavor-resource by preemption; `level` is the borrowing level without it."""
+        ...
+
+
+class NoPreemption:
+    """An oracle for which nobody can be preempted."""
+
+    def simulate(self, index: int, amount: int, level: int) -> Grade:
+        return Grade(GranularMode.NO_PREEMPTION_CANDIDATES, level)
+
+
+class SearchSettings(msgspec.Struct, frozen=True, gc=False):
+    """Settings and gates that shape the search."""
+
+    fair_sharing: bool = False
+    ignore_undeclared: bool = False
+    flavor_fungibility: bool = True
+    concurrent_admission: bool = False
+
+
+DEFAULT_SETTINGS = SearchSettings()
+
+
+def assign(
+    info: WorkloadInfo,
+    queue: ClusterQueue,
+    forest: QuotaForest,
+    flavors: Mapping[str, ResourceFlavor],
+    *,
+    oracle: Oracle | None = None,
+    settings: SearchSettings = DEFAULT_SETTINGS,
+    progress: ScanProgress | None = None,
+    cycle: int = 0,
+) -> Assignment:
+    """Flavors for all pod sets. Stops at the first pod set that cannot be assigned; later ones are left out of the usage."""
+    search = _Search(queue, forest, flavors, oracle or NoPreemption(), settings, progress)
+    search.allowed = info.allowed_flavors if settings.concurrent_admission else None
+    found: dict[int, PodSetResult] = {}
+    for unit in _units(info.pod_sets):
+        results = search.unit(unit, [info.pod_sets[position] for position in unit])
+        found.update(zip(unit, results, strict=True))
+        if any(result.failed for result in results):
+            break
+    results = [found[position] for position in sorted(found)]
+    tried = tuple(
+        tuple((resource, choice.tried) for resource, choice in sorted(result.flavors.items())) for result in results
+    )
+    generation = forest.queue_node(queue.name).generation
+    return Assignment(tuple(results), search.assumed, ScanProgress(tried, generation, cycle, info.shape))
+
+
+class _Found:
+    """What the search found for one unit so far."""
+
+    def __init__(self) -> None:
+        self.choices: dict[str, FlavorChoice] = {}
+        self.reasons: list[FlavorReason] = []
+        self.attempts: list[Attempt] = []
+        self.failed = False
+
+    def fail(self, reasons: Iterable[FlavorReason], attempts: Iterable[Attempt]) -> None:
+        """One group has no flavor: the unit has none at all, and only this group's reasons count."""
+        self.failed = True
+        self.choices = {}
+        self.reasons = list(reasons)
+        self.attempts = list(attempts)
+
+
+def _units(pod_sets: tuple[PodSetInfo, ...]) -> list[list[int]]:
+    """Positions of pod sets that must share flavors, in order of first appearance."""
+    units: dict[str | int, list[int]] = {}
+    for position, pod_set in enumerate(pod_sets):
+        units.setdefault(pod_set.group or position, []).append(position)
+    return list(units.values())
+
+
+class _Search:
+    """State of one search: the usage assumed by pod sets already assigned."""
+
+    def __init__(
+        self,
+        queue: ClusterQueue,
+        forest: QuotaForest,
+        flavors: Mapping[str, ResourceFlavor],
+        oracle: Oracle,
+        settings: SearchSettings,
+        progress: ScanProgress | None,
+    ) -> None:
+        self.queue = queue
+        self.forest = forest
+        self.flavors = flavors
+        self.oracle = oracle
+        self.settings = settings
+        self.progress = progress if settings.flavor_fungibility else None
+        self.allowed: frozenset[str] | None = None
+        self.assumed: Vector = {}
+        policy = queue.preemption
+        self.preempts_while_borrowing = policy.borrow_within_cohort != "Never" or (
+            settings.fair_sharing and policy.reclaim_within_cohort != "Never"
+        )
+        names = queue.flavor_names()
+        self.all_topology = bool(names) and all(name in flavors and flavors[name].topology for name in names)
+
+    def unit(self, positions: list[int], pod_sets: list[PodSetInfo]) -> list[PodSetResult]:
+        """Pod sets that share flavors: one flavor for each resource group they ask something of, for all of them together."""
+        asked = [self._requests(pod_set) for pod_set in pod_sets]
+        total: dict[str, int] = {}
+        for requests in asked:
+            for resource, amount in requests.items():
+                total[resource] = total.get(resource, 0) + amount
+        found = _Found()
+        for resource in sorted(total):
+            if resource in found.choices or found.failed:
+                continue
+            group = self.queue.group_of.get(resource)
+            if group is not None:
+                self._group(positions[0], pod_sets, group, resource, total, found)
+            elif total[resource] and not self.settings.ignore_undeclared:
+                found.fail((FlavorReason("resource_not_in_cluster_queue", resource=resource),), ())
+        results = []
+        for pod_set, requests in zip(pod_sets, asked, strict=True):
+            choices = {resource: found.choices[resource] for resource in requests if resource in found.choices}
+            for resource, choice in choices.items():
+                self.assumed[choice.index] = self.assumed.get(choice.index, 0) + requests[resource]
+            results.append(
+                PodSetResult(
+                    pod_set.name,
+                    pod_set.count,
+                    requests,
+                    choices,
+                    tuple(found.reasons),
+                    tuple(found.attempts),
+                    found.failed,
+                )
+            )
+        return results
+
+    def _requests(self, pod_set: PodSetInfo) -> dict[str, int]:
+        """Its requests; pods are counted where the ClusterQueue has quota for them."""
+        if "pods" not in self.queue.group_of:
+            return pod_set.requests
+        return {**pod_set.requests, "pods": pod_set.count}
+
+    def _group(
+        self,
+        position: int,
+        pod_sets: list[PodSetInfo],
+        number: int,
+        first: str,
+        requests: Mapping[str, int],
+        found: _Found,
+    ) -> None:
+        """The flavor for all requested resources that one group covers."""
+        group = self.queue.groups[number]
+        wanted = {name: requests[name] for name in group.covered if name in requests}
+        start = self.progress.next_index(position, first) if self.progress is not None else 0
+        best: tuple[Grade, int, dict[str, Grade]] | None = None
+        attempts: list[Attempt] = []
+        stopped = start
+        for index in range(start, len(group.flavors)):
+            stopped = index
+            attempt, grades = self._flavor(pod_sets, group, number, index, wanted)
+            attempts.append(attempt)
+            grade = Grade(attempt.mode, attempt.level)
+            if not self._go_on(grade):
+                best = (grade, index, grades)
+                break
+            if preferred(grade, best[0] if best is not None else NO_FIT, self.queue.fungibility):
+                best = (grade, index, grades)
+        reasons = tuple(reason for attempt in attempts for reason in attempt.reasons)
+        if best is None:
+            found.fail(reasons, attempts)
+            return
+        _, chosen, grades = best
+        found.attempts.extend(attempts)
+        if any(each.mode is not GranularMode.FIT for each in grades.values()):
+            found.reasons.extend(reasons)
+        tried = -1 if stopped == len(group.flavors) - 1 else stopped
+        option = group.flavors[chosen]
+        for name in wanted:
+            grade = grades[name]
+            found.choices[name] = FlavorChoice(option.name, grade.mode, grade.level, tried, option.cells[name])
+
+    def _go_on(self, grade: Grade) -> bool:
+        """Should the next flavor be looked at before settling on one of this grade?"""
+        if grade.mode in (GranularMode.NO_FIT, GranularMode.NO_PREEMPTION_CANDIDATES):
+            return True
+        if not self.settings.flavor_fungibility:
+            return grade.mode is not GranularMode.FIT
+        fungibility: Fungibility = self.queue.fungibility
+        if grade.mode is not GranularMode.FIT and fungibility.next_when_preempting:
+            return True
+        return grade.level > 0 and fungibility.next_when_borrowing
+
+    def _flavor(
+        self, pod_sets: list[PodSetInfo], group: ResourceGroup, number: int, index: int, wanted: Mapping[str, int]
+    ) -> tuple[Attempt, dict[str, Grade]]:
+        """One flavor: do its nodes suit the pods, and how well does its quota do for each resource."""
+        option = group.flavors[index]
+        mismatch = next(filter(None, (self._mismatch(pod_set, option.name) for pod_set in pod_sets)), None)
+        if mismatch is not None:
+            return Attempt(
+                option.name, number, GranularMode.NO_FIT, 0, (mismatch,), PendingReason.NO_MATCHING_FLAVOR
+            ), {}
+        worst, refusal = FIT, ""
+        reasons: list[FlavorReason] = []
+        grades: dict[str, Grade] = {}
+        for resource in sorted(wanted):
+            grade, reason, why = self._quota(option.cells[resource], option.name, resource, wanted[resource])
+            grades[resource] = grade
+            if reason is not None:
+                reasons.append(reason)
+            if SEVERITY[why] > SEVERITY[refusal]:
+                refusal = why
+            if preferred(worst, grade, self.queue.fungibility):
+                worst = grade
+        if worst.mode is not GranularMode.NO_FIT:
+            refusal = ""
+        return Attempt(option.name, number, worst.mode, worst.level, tuple(reasons), refusal), grades
+
+    def _mismatch(self, pod_set: PodSetInfo, name: str) -> FlavorReason | None:
+        if self.allowed is not None and name not in self.allowed:
+            return FlavorReason("flavor_not_allowed", flavor=name)
+        flavor = self.flavors.get(name)
+        if flavor is None:
+            return FlavorReason("flavor_missing", flavor=name)
+        if flavor.topology and not self.all_topology:
+            return FlavorReason("flavor_topology_only", flavor=name)
+        if flavor.taints:
+            taint = untolerated_taint(flavor.taints, pod_set.tolerations, flavor.tolerations)
+            if taint is not None:
+                text = f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+                return FlavorReason("untolerated_taint", flavor=name, detail=text)
+        if flavor.labels and (pod_set.node_selector or pod_set.affinity_terms is not None):
+            try:
+                if not affinity_matches(pod_set.node_selector, pod_set.affinity_terms, flavor.labels):
+                    return FlavorReason("affinity_mismatch", flavor=name)
+            except MalformedSelector as error:
+                return FlavorReason("malformed_affinity", flavor=name, detail=str(error))
+        return None
+
+    def _quota(self, index: int, flavor: str, resource: str, request: int) -> tuple[Grade, FlavorReason | None, str]:
+        """(grade, why not simply fit, PendingReason if it cannot) of one flavor-resource (6.5)."""
+        assumed = self.assumed.get(index, 0)
+        amount = assumed + request
+        cell = self.forest.cell(self.queue.name, index)
+        if amount > cell.potential:
+            reason = FlavorReason(
+                "over_max_capacity",
+                flavor=flavor,
+                resource=resource,
+                assumed=assumed,
+                requested=request,
+                maximum=max(0, cell.potential),
+            )
+            return NO_FIT, reason, PendingReason.EXCEEDS_MAX_QUOTA
+        level, may_reclaim = self.forest.find_height(self.queue.name, index, amount)
+        available = cell.available()
+        if amount <= available:
+            return Grade(GranularMode.FIT, level), None, ""
+        reason = FlavorReason(
+            "short_of_unused_quota",
+            flavor=flavor,
+            resource=resource,
+            assumed=assumed,
+            requested=request,
+            missing=amount - available,
+        )
+        if cell.nominal >= amount or may_reclaim or self.preempts_while_borrowing:
+            return self.oracle.simulate(index, amount, level), reason, ""
+        return Grade(GranularMode.NO_FIT, level), reason, PendingReason.WAITING_FOR_QUOTA

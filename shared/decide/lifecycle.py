@@ -1,0 +1,374 @@
+"""The life of a workload outside the cycle: what should happen to it next (core rules 2.5, 2.7 to 2.10).
+
+Why it exists: two services act on workloads between admissions; one pure function in the order of Kueue's workload controller
+tells both what comes first, and which of them does it. Level-triggered: each step changes the workload, and the new
+view brings the next step. Release after an eviction is not here: it needs the job.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from shared.api import names
+from shared.decide.requests import GATED_BY_ANNOTATION
+from shared.model.activity import Activity
+from shared.model.cluster_queue import ClusterQueue, LocalQueue
+from shared.model.sources import ConditionSource, WorkloadSource
+
+Service = Literal["queue_manager", "preemptor"]
+
+
+class SetRequeueAt(msgspec.Struct, frozen=True, gc=False):
+    """requeueState.requeueAt: a later time, or None to clear it; `clear_state` clears the whole state."""
+
+    service: ClassVar[Service] = "queue_manager"
+    at: int | None = None
+    clear_state: bool = False
+
+
+class MarkRequeued(msgspec.Struct, frozen=True, gc=False):
+    """Requeued=True."""
+
+    service: ClassVar[Service] = "queue_manager"
+    reason: str
+    message: str
+    clear_requeue_at: bool = False
+
+
+class Unreserve(msgspec.Struct, frozen=True, gc=False):
+    """QuotaReserved=False and no admission, for a workload that is not admitted."""
+
+    service: ClassVar[Service] = "queue_manager"
+    reason: str
+    message: str
+
+
+class SyncChecks(msgspec.Struct, frozen=True, gc=False):
+    """The list of admission checks should be exactly this."""
+
+    service: ClassVar[Service] = "queue_manager"
+    checks: tuple[str, ...]
+
+
+class SyncAdmitted(msgspec.Struct, frozen=True, gc=False):
+    """Admitted does not say what reservation and checks say."""
+
+    service: ClassVar[Service] = "queue_manager"
+
+
+class ReportPending(msgspec.Struct, frozen=True, gc=False):
+    """QuotaReserved=False should give this reason."""
+
+    service: ClassVar[Service] = "queue_manager"
+    reason: str
+    message: str
+
+
+class SetActive(msgspec.Struct, frozen=True, gc=False):
+    """spec.active."""
+
+    service: ClassVar[Service] = "preemptor"
+    active: bool
+
+
+class Evict(msgspec.Struct, frozen=True, gc=False):
+    """Evicted=True and what goes with it."""
+
+    service: ClassVar[Service] = "preemptor"
+    reason: str
+    message: str
+    cause: str = ""
+    clear_requeue_state: bool = False
+    clear_deactivation_target: bool = False
+
+
+class SetDeactivationTarget(msgspec.Struct, frozen=True, gc=False):
+    """DeactivationTarget=True; `event` is the reason of a Warning event."""
+
+    service: ClassVar[Service] = "preemptor"
+    reason: str
+    message: str
+    event: str = ""
+
+
+Step = (
+    SetRequeueAt
+    | MarkRequeued
+    | Unreserve
+    | SyncChecks
+    | SyncAdmitted
+    | ReportPending
+    | SetActive
+    | Evict
+    | SetDeactivationTarget
+)
+
+
+class LifecycleView(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the life of one workload depends on. Queues are None when their object is missing."""
+
+    workload: WorkloadSource
+    local_queue: LocalQueue | None = None
+    cluster_queue: ClusterQueue | None = None
+    """The one the LocalQueue points to; for a reserved workload the one that holds it."""
+    activity: Activity | None = None
+    """Of that ClusterQueue."""
+    namespace_matches: bool = True
+    invalid: str = ""
+    """Why the requests are refused, or empty."""
+    in_cycle: bool = False
+    """Its cohorts form a cycle."""
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """The next step, if any, and when to look again even if nothing changes (seconds since the epoch)."""
+
+    step: Step | None = None
+    again_at: int | None = None
+
+
+NOTHING = Verdict()
+
+_KEPT_REASONS = frozenset(
+    {
+        names.REASON_WAITING_FOR_QUOTA,
+        names.REASON_NO_MATCHING_FLAVOR,
+        names.REASON_EXCEEDS_MAX_QUOTA,
+        names.REASON_TOPOLOGY_PLACEMENT_FAILED,
+        names.REASON_WAITING_FOR_PREEMPTED,
+        names.REASON_WAITING_FOR_PODS_READY,
+        names.REASON_PENDING_EVALUATION,
+    }
+)
+_AFTER_BACKOFF = frozenset({names.REASON_PODS_READY_TIMEOUT, names.REASON_ADMISSION_CHECK})
+
+
+def next_step(view: LifecycleView, now: float) -> Verdict:
+    """What comes next for this workload, first match in the order of core 2.5."""
+    return _Life(view, now).verdict()
+
+
+class _Life:
+    """One look at one workload."""
+
+    def __init__(self, view: LifecycleView, now: float) -> None:
+        self.view = view
+        self.now = now
+        self.workload = view.workload
+        self.conditions = {condition.type: condition for condition in view.workload.conditions}
+        self.reserved = self._is_true(names.QUOTA_RESERVED)
+        self.admitted = self._is_true(names.ADMITTED)
+        self.evicted = self._is_true(names.EVICTED)
+
+    def _is_true(self, type_: str) -> bool:
+        found = self.conditions.get(type_)
+        return found is not None and found.status
+
+    def verdict(self) -> Verdict:
+        if self.workload.finished or self._is_true(names.FINISHED):
+            return NOTHING
+        step = self._delay_of_checks()
+        if step is not None:
+            return Verdict(step)
+        at = self.workload.requeue_at
+        if self.workload.active and not self._is_true(names.DEACTIVATION_TARGET) and at is not None and at > self.now:
+            return Verdict(again_at=at)
+        return Verdict(
+            self._activation()
+            or self._local_queue_restart()
+            or self._gates()
+            or self._cluster_queue_restart()
+            or self._checks()
+            or self._pending()
+            or self._holding()
+        )
+
+    def _delay_of_checks(self) -> Step | None:
+        """A check asked for a retry later: remember the latest such time (step 6)."""
+        times = [
+            check.changed + check.requeue_after_s
+            for check in self.workload.checks
+            if check.state == names.CHECK_RETRY and check.requeue_after_s is not None
+        ]
+        latest = max(times, default=0)
+        if latest > self.now and latest > (self.workload.requeue_at or 0):
+            return SetRequeueAt(latest)
+        return None
+
+    def _activation(self) -> Step | None:
+        """Deactivation, reactivation and the end of a backoff (step 8)."""
+        if not self.workload.active:
+            return self._inactive()
+        if self._is_true(names.DEACTIVATION_TARGET):
+            return SetActive(False)
+        expired = self.workload.requeue_at is not None and not self.reserved
+        requeued = self.conditions.get(names.REQUEUED)
+        if requeued is not None and not requeued.status:
+            # The expired time goes in the same write: one fewer than Kueue makes, with the same end.
+            if requeued.reason == names.REASON_DEACTIVATED:
+                return MarkRequeued(names.REASON_REACTIVATED, "The workload was reactivated", expired)
+            if requeued.reason in _AFTER_BACKOFF:
+                return MarkRequeued(names.REASON_BACKOFF_FINISHED, "The backoff has ended", expired)
+        return SetRequeueAt(None) if expired else None
+
+    def _inactive(self) -> Step | None:
+        if not self.evicted:
+            target = self.conditions.get(names.DEACTIVATION_TARGET)
+            if target is not None and target.status:
+                message = f"The workload is deactivated: {target.message}"
+                return Evict(names.REASON_DEACTIVATED, message, target.reason, True, True)
+            return Evict(names.REASON_DEACTIVATED, "The workload is deactivated", "", True, True)
+        return SetRequeueAt(None, clear_state=True) if self.workload.has_requeue_state else None
+
+    def _requeued_false(self, reason: str) -> bool:
+        requeued = self.conditions.get(names.REQUEUED)
+        return requeued is not None and not requeued.status and requeued.reason == reason
+
+    def _local_queue_restart(self) -> Step | None:
+        local = self.view.local_queue
+        if local is not None and not local.stopped and self._requeued_false(names.REASON_LOCAL_QUEUE_STOPPED):
+            return MarkRequeued(names.REASON_LOCAL_QUEUE_RESTARTED, f"LocalQueue {local.key} is open again")
+        return None
+
+    def _gates(self) -> Step | None:
+        """Admission gates of the annotation (step 10)."""
+        gates = self.workload.annotations.get(GATED_BY_ANNOTATION, "")
+        gated = self._pending_reason() == names.REASON_ADMISSION_GATED
+        if gates and not gated:
+            return Unreserve(names.REASON_ADMISSION_GATED, f"Admission is gated by {gates}")
+        if not gates and gated:
+            return Unreserve(names.REASON_PENDING_EVALUATION, "The admission gates are cleared")
+        return None
+
+    def _cluster_queue_restart(self) -> Step | None:
+        queue = self.view.cluster_queue
+        if self.view.local_queue is None or queue is None or queue.stop_policy != names.STOP_NONE:
+            return None
+        if self._requeued_false(names.REASON_CLUSTER_QUEUE_STOPPED):
+            return MarkRequeued(names.REASON_CLUSTER_QUEUE_RESTARTED, f"ClusterQueue {queue.name} is open again")
+        return None
+
+    def _checks(self) -> Step | None:
+        """The list of admission checks (2.7)."""
+        queue, admission = self.view.cluster_queue, self.workload.admission
+        if queue is None:
+            return None
+        if admission is not None:
+            flavors = frozenset(flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values())
+            wanted = queue.required_checks(flavors)
+        else:
+            wanted = queue.unconditional_checks()
+        listed = tuple(check.name for check in self.workload.checks)
+        return SyncChecks(wanted) if listed != wanted else None
+
+    def _pending(self) -> Step | None:
+        """Not admitted: why it is pending, and whether Admitted says so (step 12)."""
+        if self.admitted:
+            return None
+        if not self.reserved:
+            told = self._reason_told()
+            if told is not None and told[0] != self._pending_reason():
+                return ReportPending(*told)
+        elif self.view.cluster_queue is None:
+            # Which checks apply is unknown; the reservation will be given back.
+            return None
+        return SyncAdmitted() if self._admitted_is_stale() else None
+
+    def _pending_reason(self) -> str:
+        condition = self.conditions.get(names.QUOTA_RESERVED)
+        return condition.reason if condition is not None and not condition.status else ""
+
+    def _reason_told(self) -> tuple[str, str] | None:
+        """What QuotaReserved=False should say (2.8, first match); None = leave it."""
+        current = self._pending_reason()
+        if not self.workload.active:
+            return names.REASON_DEACTIVATED, "The workload is deactivated"
+        if current == names.REASON_ON_HOLD:
+            return None
+        blocked = self._queue_blocks()
+        if blocked is not None:
+            return blocked
+        if self.view.invalid:
+            return names.REASON_MISCONFIGURED, self.view.invalid
+        if self.workload.annotations.get(GATED_BY_ANNOTATION, ""):
+            return names.REASON_ADMISSION_GATED, "Admission is gated"
+        if names.QUOTA_RESERVED not in self.conditions or current in _KEPT_REASONS:
+            return None
+        return names.REASON_PENDING_EVALUATION, "Waiting to be looked at"
+
+    def _queue_blocks(self) -> tuple[str, str] | None:
+        local, queue, activity = self.view.local_queue, self.view.cluster_queue, self.view.activity
+        if local is None:
+            return names.REASON_MISCONFIGURED, f"LocalQueue {self.workload.queue_name} does not exist"
+        if local.stopped:
+            return names.REASON_SUSPENDED, f"LocalQueue {self.workload.queue_name} is stopped"
+        if queue is None:
+            return names.REASON_MISCONFIGURED, f"ClusterQueue {local.cluster_queue} does not exist"
+        if activity is not None and not activity.active:
+            return names.REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive: {activity.message}"
+        if self.view.in_cycle:
+            return names.REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive: its cohorts form a cycle"
+        if not self.view.namespace_matches:
+            text = f"namespace {self.workload.namespace} does not match the selector of ClusterQueue {queue.name}"
+            return names.REASON_MISCONFIGURED, text
+        return None
+
+    def _admitted_is_stale(self) -> bool:
+        current: ConditionSource | None = self.conditions.get(names.ADMITTED)
+        if current is None and names.QUOTA_RESERVED not in self.conditions:
+            return False
+        if not self.reserved:
+            wanted = names.REASON_NO_RESERVATION
+        elif any(check.state != names.CHECK_READY for check in self.workload.checks):
+            wanted = names.REASON_UNSATISFIED_CHECKS
+        else:
+            # All checks passed: admit now, unless a placement is known to be missing.
+            wanted = names.REASON_PENDING_DELAYED_TOPOLOGY
+        return current is None or current.reason != wanted
+
+    def _holding(self) -> Step | None:
+        """It holds quota: failed checks, stopped or missing queues (step 13)."""
+        if not self.reserved:
+            return None
+        return self._failed_checks() or self._held_by_local_queue() or self._held_by_cluster_queue()
+
+    def _failed_checks(self) -> Step | None:
+        rejected = sorted(check.name for check in self.workload.checks if check.state == names.CHECK_REJECTED)
+        if rejected:
+            if self._is_true(names.DEACTIVATION_TARGET):
+                return None
+            message = f"Admission checks rejected: {', '.join(rejected)}"
+            return SetDeactivationTarget(names.REASON_ADMISSION_CHECK, message, "AdmissionCheckRejected")
+        retry = sorted(check.name for check in self.workload.checks if check.state == names.CHECK_RETRY)
+        if retry and not self.evicted:
+            return Evict(names.REASON_ADMISSION_CHECK, f"Admission checks ask for a retry: {', '.join(retry)}")
+        return None
+
+    def _held_by_local_queue(self) -> Step | None:
+        local, name = self.view.local_queue, self.workload.queue_name
+        if self.admitted:
+            drains = local is not None and local.stop_policy == names.STOP_HOLD_AND_DRAIN
+            if drains and not self.evicted:
+                return Evict(names.REASON_LOCAL_QUEUE_STOPPED, f"LocalQueue {name} is stopped")
+            return None
+        if local is None or local.deleting:
+            return Unreserve(names.REASON_MISCONFIGURED, f"LocalQueue {name} does not exist or is being deleted")
+        if local.stopped:
+            return Unreserve(names.REASON_SUSPENDED, f"LocalQueue {name} is stopped")
+        return None
+
+    def _held_by_cluster_queue(self) -> Step | None:
+        queue, admission = self.view.cluster_queue, self.workload.admission
+        name = queue.name if queue is not None else (admission.cluster_queue if admission is not None else "")
+        if self.admitted:
+            drains = queue is not None and queue.stop_policy == names.STOP_HOLD_AND_DRAIN
+            if drains and not self.evicted:
+                return Evict(names.REASON_CLUSTER_QUEUE_STOPPED, f"ClusterQueue {name} is stopped")
+            return None
+        if queue is None or queue.deleting:
+            return Unreserve(names.REASON_MISCONFIGURED, f"ClusterQueue {name} does not exist or is being deleted")
+        if queue.stop_policy != names.STOP_NONE:
+            return Unreserve(names.REASON_SUSPENDED, f"ClusterQueue {name} is stopped")
+        return None

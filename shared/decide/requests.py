@@ -1,0 +1,284 @@
+"""Effective requests: from pod templates to one integer vector per pod set (core rules 3.1 to 3.5).
+
+Why it exists: quota, order of flavors, preemption and status all use the same numbers, computed once per change of a
+workload or of the rules. Sums are exact (nano-units) and become model units only at the end, rounded up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from hashlib import blake2s
+
+import msgspec
+
+from shared.api import names
+from shared.api.quantity import parse
+from shared.model.amounts import clamp, mul
+from shared.model.sources import AssignmentSource, ContainerSource, PodSetSource, WorkloadSource
+from shared.model.workload import (
+    DECISIVE_CONDITIONS,
+    Admission,
+    ConditionInfo,
+    PodSetAssignment,
+    PodSetInfo,
+    WorkloadInfo,
+)
+
+GATED_BY_ANNOTATION = names.ADMISSION_GATED_BY
+
+Nano = dict[str, int]
+"""Amount per resource in nano-units."""
+
+_NANO = 10**9
+_MILLI = 10**6
+
+
+class Transformation(msgspec.Struct, frozen=True, kw_only=True):
+    """resources.transformations: what one input resource is counted as."""
+
+    input: str
+    replace: bool = False
+    multiply_by: str = ""
+    outputs: tuple[tuple[str, str], ...] = ()
+    """(resource, factor as a quantity); a factor may be negative."""
+
+
+class RequestRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that shape effective requests."""
+
+    exclude_prefixes: tuple[str, ...] = ()
+    transformations: tuple[Transformation, ...] = ()
+    reclaimable_pods: bool = True
+    priority_boost: bool = False
+    equivalence_hashing: bool = True
+
+
+DEFAULT_RULES = RequestRules()
+
+
+def pod_requests(pod_set: PodSetSource) -> Nano:
+    """Requests of one pod: containers and sidecars together, init containers as a floor, pod level, overhead."""
+    run: Nano = {}
+    for container in pod_set.containers:
+        _add(run, _requests(container))
+    side: Nano = {}
+    floor: Nano = {}
+    for container in pod_set.init_containers:
+        own = _requests(container)
+        if container.sidecar:
+            _add(side, own)
+            _raise_to(floor, side)
+        else:
+            need = dict(side)
+            _add(need, own)
+            _raise_to(floor, need)
+    _add(run, side)
+    _raise_to(run, floor)
+    for resource, amount in _with_limits(pod_set.pod_requests or {}, pod_set.pod_limits or {}).items():
+        if resource in ("cpu", "memory") or resource.startswith("hugepages-"):
+            run[resource] = amount
+    _add(run, {resource: parse(raw).nano for resource, raw in pod_set.overhead.items()})
+    return run
+
+
+def _requests(container: ContainerSource) -> Nano:
+    return _with_limits(container.requests, container.limits)
+
+
+def _with_limits(requests: Mapping[str, str], limits: Mapping[str, str]) -> Nano:
+    """Requests, and the limit of each resource that has only a limit."""
+    return {resource: parse(raw).nano for resource, raw in {**limits, **requests}.items()}
+
+
+def _add(total: Nano, more: Mapping[str, int]) -> None:
+    for resource, amount in more.items():
+        total[resource] = total.get(resource, 0) + amount
+
+
+def _raise_to(total: Nano, floor: Mapping[str, int]) -> None:
+    for resource, amount in floor.items():
+        if amount > total.get(resource, 0):
+            total[resource] = amount
+        else:
+            total.setdefault(resource, 0)
+
+
+def transformed(requests: Mapping[str, int], rules: RequestRules) -> dict[str, int]:
+    """One pod's requests after exclusion and transformation, in model units (rounded up, at least 0)."""
+    kept = {
+        resource: Fraction(amount)
+        for resource, amount in requests.items()
+        if not (rules.exclude_prefixes and resource.startswith(rules.exclude_prefixes))
+    }
+    by_input = {transformation.input: transformation for transformation in rules.transformations}
+    if by_input.keys() & kept.keys():
+        kept = _transform(kept, by_input)
+    return {resource: _units(resource, amount) for resource, amount in kept.items()}
+
+
+def _transform(requests: Mapping[str, Fraction], by_input: Mapping[str, Transformation]) -> dict[str, Fraction]:
+    retained: dict[str, Fraction] = {}
+    generated: dict[str, Fraction] = {}
+    for resource, amount in requests.items():
+        rule = by_input.get(resource)
+        if rule is None or not rule.replace:
+            retained[resource] = amount
+        if rule is None:
+            continue
+        factor = requests.get(rule.multiply_by) if rule.multiply_by else None
+        base = amount if factor is None else amount * factor / _NANO
+        for output, raw in rule.outputs:
+            generated[output] = generated.get(output, Fraction(0)) + base * parse(raw).nano / _NANO
+    for output, amount in generated.items():
+        retained[output] = retained.get(output, Fraction(0)) + max(Fraction(0), amount)
+    return retained
+
+
+def _units(resource: str, nano: Fraction) -> int:
+    step = _MILLI if resource == "cpu" else _NANO
+    return clamp(max(0, -(-nano.numerator // (nano.denominator * step))))
+
+
+def effective_count(pod_set: PodSetSource, reclaimable: Mapping[str, int], rules: RequestRules) -> int:
+    """Pods that still need quota."""
+    if not rules.reclaimable_pods:
+        return pod_set.count
+    return pod_set.count - min(reclaimable.get(pod_set.name, 0), pod_set.count)
+
+
+def pod_set_info(pod_set: PodSetSource, reclaimable: Mapping[str, int], rules: RequestRules) -> PodSetInfo:
+    """The engine's view of one pod set. Raises QuantityError."""
+    count = effective_count(pod_set, reclaimable, rules)
+    one_pod = transformed(pod_requests(pod_set), rules)
+    return PodSetInfo(
+        name=pod_set.name,
+        count=count,
+        requests={resource: mul(amount, count) for resource, amount in one_pod.items()},
+        min_count=pod_set.min_count,
+        group=pod_set.topology.get("podSetGroupName", ""),
+        node_selector=pod_set.node_selector,
+        affinity_terms=pod_set.affinity_terms,
+        tolerations=pod_set.tolerations,
+    )
+
+
+def over_limit(pod_set: PodSetSource) -> tuple[str, ...]:
+    """Resources of which some container, or the pod as a whole, requests more than its own limit; sorted."""
+    found: set[str] = set()
+    pairs = [(container.requests, container.limits) for container in (*pod_set.init_containers, *pod_set.containers)]
+    pairs.append((pod_set.pod_requests or {}, pod_set.pod_limits or {}))
+    for requests, limits in pairs:
+        found.update(
+            resource
+            for resource, raw in requests.items()
+            if resource in limits and parse(raw).nano > parse(limits[resource]).nano
+        )
+    return tuple(sorted(found))
+
+
+def _invalid(pod_sets: Iterable[PodSetSource]) -> str:
+    parts = [
+        f"pod set {pod_set.name}: requests above limits for {', '.join(names)}"
+        for pod_set in pod_sets
+        if (names := over_limit(pod_set))
+    ]
+    return "; ".join(parts)
+
+
+def held(
+    assignment: AssignmentSource, spec_count: int | None, reclaimable: Mapping[str, int], rules: RequestRules
+) -> PodSetAssignment:
+    """What an admitted pod set still holds: its usage, scaled down by pods that no longer need quota (3.4)."""
+    count = assignment.count or spec_count or 0
+    usage = dict(assignment.usage)
+    if spec_count is not None and rules.reclaimable_pods:
+        left = spec_count - min(reclaimable.get(assignment.name, 0), spec_count)
+        if left < count:
+            usage = {resource: mul(amount // count, left) for resource, amount in usage.items()}
+            count = left
+    return PodSetAssignment(name=assignment.name, count=count, flavors=dict(assignment.flavors), usage=usage)
+
+
+def _admission(source: WorkloadSource, rules: RequestRules) -> Admission | None:
+    reserved = any(condition.type == "QuotaReserved" and condition.status for condition in source.conditions)
+    if source.admission is None or not reserved:
+        return None
+    counts = {pod_set.name: pod_set.count for pod_set in source.pod_sets}
+    return Admission(
+        source.admission.cluster_queue,
+        tuple(
+            held(pod_set, counts.get(pod_set.name), source.reclaimable, rules) for pod_set in source.admission.pod_sets
+        ),
+    )
+
+
+def _allowed_flavors(raw: str | None) -> frozenset[str] | None:
+    return None if raw is None else frozenset(name.strip() for name in raw.split(",") if name.strip())
+
+
+def shape_hash(pod_sets: Iterable[tuple[PodSetSource, PodSetInfo]], priority: int, allowed: str | None = None) -> str:
+    """Equal for workloads that the scheduler cannot tell apart: names, labels, images and limits do not matter."""
+    parts = [
+        (
+            info.name,
+            info.count,
+            sorted(info.requests.items()),
+            info.min_count,
+            [(sorted(c.requests.items()), c.ports) for c in (*source.init_containers, *source.containers)],
+            len(source.init_containers),
+            sorted(source.node_selector.items()),
+            source.affinity_terms,
+            source.tolerations,
+            source.runtime_class,
+            sorted(source.overhead.items()),
+            sorted((source.pod_requests or {}).items()),
+            sorted(source.topology.items()),
+        )
+        for source, info in pod_sets
+    ]
+    return blake2s(repr((parts, priority, allowed)).encode(), digest_size=8).hexdigest()
+
+
+def workload_info(source: WorkloadSource, rules: RequestRules = DEFAULT_RULES) -> WorkloadInfo:
+    """The engine's view of a workload. Raises QuantityError when a request cannot be read."""
+    pod_sets = tuple(pod_set_info(pod_set, source.reclaimable, rules) for pod_set in source.pod_sets)
+    priority = source.priority + (source.priority_boost if rules.priority_boost else 0)
+    finished = source.finished or any(c.type == "Finished" and c.status for c in source.conditions)
+    shape = ""
+    if rules.equivalence_hashing and not finished:
+        shape = shape_hash(
+            zip(source.pod_sets, pod_sets, strict=True), priority, source.annotations.get(names.ALLOWED_FLAVORS)
+        )
+    key = f"{source.namespace}/{source.name}"
+    return WorkloadInfo(
+        namespace=source.namespace,
+        name=source.name,
+        key=key,
+        uid=source.uid,
+        version=source.version,
+        generation=source.generation,
+        incarnation=source.incarnation,
+        created=source.created,
+        queue_name=source.queue_name,
+        queue_key=f"{source.namespace}/{source.queue_name}",
+        priority=priority,
+        base_priority=source.priority,
+        active=source.active,
+        finished=finished,
+        pod_sets=pod_sets,
+        conditions=tuple(
+            ConditionInfo(condition.type, condition.status, condition.reason, condition.changed)
+            for condition in source.conditions
+            if condition.type in DECISIVE_CONDITIONS
+        ),
+        checks=tuple((check.name, check.state) for check in source.checks),
+        requeue_at=source.requeue_at,
+        reclaimable=tuple(sorted(source.reclaimable.items())),
+        admission=_admission(source, rules),
+        gated_by=source.annotations.get(GATED_BY_ANNOTATION, ""),
+        allowed_flavors=_allowed_flavors(source.annotations.get(names.ALLOWED_FLAVORS)),
+        invalid=_invalid(source.pod_sets),
+        shape=shape,
+        job_uid=source.job_uid,
+    )

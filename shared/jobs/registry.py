@@ -1,0 +1,62 @@
+"""Which kinds of jobs there are: those that are integrated, and those whose names an owner chain may go through.
+
+A kind is *known* when Kueue's API knows it (integrated here or not): the search for an ancestor looks past it. It is *integrated* when we can manage it.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from shared.jobs.batch_job import BatchJob
+from shared.jobs.protocol import JobKind
+
+
+class OwnerKind(NamedTuple):
+    """As owner references name a kind."""
+
+    api_version: str
+    kind: str
+
+
+INTEGRATED: tuple[JobKind, ...] = (BatchJob(),)
+
+_ELSEWHERE: dict[OwnerKind, str] = {
+    OwnerKind("jobset.x-k8s.io/v1alpha2", "JobSet"): "jobsets",
+    OwnerKind("kubeflow.org/v1", "TFJob"): "tfjobs",
+    OwnerKind("kubeflow.org/v1", "PyTorchJob"): "pytorchjobs",
+    OwnerKind("kubeflow.org/v1", "XGBoostJob"): "xgboostjobs",
+    OwnerKind("kubeflow.org/v1", "PaddleJob"): "paddlejobs",
+    OwnerKind("kubeflow.org/v1", "JAXJob"): "jaxjobs",
+    OwnerKind("kubeflow.org/v2beta1", "MPIJob"): "mpijobs",
+    OwnerKind("trainer.kubeflow.org/v1alpha1", "TrainJob"): "trainjobs",
+    OwnerKind("ray.io/v1", "RayJob"): "rayjobs",
+    OwnerKind("ray.io/v1", "RayCluster"): "rayclusters",
+    OwnerKind("ray.io/v1", "RayService"): "rayservices",
+    OwnerKind("workload.codeflare.dev/v1beta2", "AppWrapper"): "appwrappers",
+    OwnerKind("sparkoperator.k8s.io/v1beta2", "SparkApplication"): "sparkapplications",
+    OwnerKind("v1", "Pod"): "pods",
+    OwnerKind("apps/v1", "ReplicaSet"): "replicasets",
+    OwnerKind("apps/v1", "Deployment"): "deployments",
+    OwnerKind("apps/v1", "StatefulSet"): "statefulsets",
+    OwnerKind("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): "leaderworkersets",
+}
+
+
+def owner_kind(kind: JobKind) -> OwnerKind:
+    """How owner references name an integrated kind."""
+    return OwnerKind(f"{kind.group}/{kind.version}" if kind.group else kind.version, kind.kind)
+
+
+KNOWN: dict[OwnerKind, str] = {owner_kind(kind): kind.plural for kind in INTEGRATED} | _ELSEWHERE
+"""Kinds an owner chain may go through, and the plural to read them by."""
+
+
+def integrated(frameworks: Iterable[str]) -> dict[OwnerKind, JobKind]:
+    """The integrations that a configuration enables. Raises KeyError naming a framework that is not there."""
+    by_name = {kind.framework: kind for kind in INTEGRATED}
+    chosen = [by_name[name] for name in frameworks]
+    return {owner_kind(kind): kind for kind in chosen}
+
+
+def job_kind(api_version: str, kind: str) -> JobKind | None:
+    """The integration of a kind, whether enabled or not."""
+    return next((k for k in INTEGRATED if owner_kind(k) == (api_version, kind)), None)

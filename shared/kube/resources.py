@@ -1,0 +1,75 @@
+"""The table of API resources that the product calls: group, version, plural, kind, scope. Nothing else spells a URL path."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from shared.api import names
+
+
+class Resource(msgspec.Struct, frozen=True, gc=False):
+    """A resource of the API, e.g. jobs of batch/v1."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """`batch/v1`, or `v1` for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """URL path of the collection or of one object. An empty namespace means all (or a cluster-scoped kind)."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        scope = f"/namespaces/{quote(namespace, safe='')}" if self.namespaced and namespace else ""
+        tail = f"/{quote(name, safe='')}" if name else ""
+        return f"{root}{scope}/{self.plural}{tail}" + (f"/{subresource}" if subresource else "")
+
+
+def _queueing(plural: str, kind: str, namespaced: bool = False) -> Resource:
+    return Resource(names.GROUP, names.V1BETA2, plural, kind, namespaced)
+
+
+WORKLOADS: Final = _queueing("workloads", names.WORKLOAD, namespaced=True)
+LOCAL_QUEUES: Final = _queueing("localqueues", names.LOCAL_QUEUE, namespaced=True)
+CLUSTER_QUEUES: Final = _queueing("clusterqueues", names.CLUSTER_QUEUE)
+COHORTS: Final = _queueing("cohorts", names.COHORT)
+RESOURCE_FLAVORS: Final = _queueing("resourceflavors", names.RESOURCE_FLAVOR)
+ADMISSION_CHECKS: Final = _queueing("admissionchecks", names.ADMISSION_CHECK)
+WORKLOAD_PRIORITY_CLASSES: Final = _queueing("workloadpriorityclasses", names.WORKLOAD_PRIORITY_CLASS)
+TOPOLOGIES: Final = _queueing("topologies", names.TOPOLOGY)
+PROVISIONING_REQUEST_CONFIGS: Final = _queueing("provisioningrequestconfigs", names.PROVISIONING_REQUEST_CONFIG)
+
+JOBS: Final = Resource("batch", "v1", "jobs", "Job")
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+POD_TEMPLATES: Final = Resource("", "v1", "podtemplates", "PodTemplate")
+SECRETS: Final = Resource("", "v1", "secrets", "Secret")
+PRIORITY_CLASSES: Final = Resource(
+    names.SCHEDULING_GROUP, "v1", "priorityclasses", names.PRIORITY_CLASS, namespaced=False
+)
+PROVISIONING_REQUESTS: Final = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest")
+EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+VALIDATING_WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+MUTATING_WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+CRDS: Final = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)

@@ -1,0 +1,74 @@
+"""Structured reasons: why a flavor was not taken, and why a workload stays pending.
+
+Why it exists: the condition, the event, the CLI and the dashboard must say the same; they all render these values
+(`shared.decide.reasons`). Amounts are in model units. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class PendingReason(StrEnum):
+    """Reasons of QuotaReserved=False."""
+
+    PENDING_EVALUATION = "PendingEvaluation"
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    WAITING_FOR_PREEMPTED = "WaitingForPreemptedWorkloads"
+    NO_MATCHING_FLAVOR = "NoMatchingFlavor"
+    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+    TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
+    MISCONFIGURED = "Misconfigured"
+    SUSPENDED = "Suspended"
+    WAITING_FOR_PODS_READY = "WaitingForPodsReady"
+    ADMISSION_GATED = "AdmissionGated"
+    ON_HOLD = "OnHold"
+    DEACTIVATED = "Deactivated"
+
+
+SEVERITY: dict[str, int] = {
+    "": 0,
+    PendingReason.TOPOLOGY_PLACEMENT_FAILED: 1,
+    PendingReason.WAITING_FOR_QUOTA: 2,
+    PendingReason.EXCEEDS_MAX_QUOTA: 3,
+    PendingReason.NO_MATCHING_FLAVOR: 4,
+}
+"""How bad a reason for not fitting is; larger is worse."""
+
+
+class FlavorReason(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Why one flavor (or resource) was not simply taken.
+
+    Codes: over_max_capacity (assumed + requested > maximum), short_of_unused_quota (missing), affinity_mismatch,
+    untolerated_taint (taint as key=value:effect), flavor_missing, resource_not_in_cluster_queue, flavor_topology_only, flavor_not_allowed,
+    malformed_affinity (detail).
+    """
+
+    code: str
+    flavor: str = ""
+    resource: str = ""
+    assumed: int = 0
+    """Already taken by earlier pod sets of the same workload."""
+    requested: int = 0
+    missing: int = 0
+    maximum: int = 0
+    detail: str = ""
+
+
+class PodSetRefusal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Why one pod set does not fit now."""
+
+    name: str
+    reasons: tuple[FlavorReason, ...] = ()
+    error: str = ""
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Why a workload stays pending: the reason of its condition, and the facts behind it."""
+
+    reason: str
+    pod_sets: tuple[PodSetRefusal, ...] = ()
+    note: str = ""
+    """A fact that is not about a flavor."""

@@ -1,0 +1,347 @@
+"""World: the whole state decisions are taken on, kept incrementally (R7).
+
+Why it exists: queues, flavors, quota usage and the waiting lines depend on each other; each change of an object is applied
+here once, with the retries it must trigger. Folding bus messages into it is `shared.state`'s work, choosing whom to admit
+is `shared.decide`'s. It holds three kinds of usage truth: objects with a reservation, assumptions (decided, not yet
+settled; they count as spent until `settle`), and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from shared.model import cluster_queue as configs
+from shared.model.activity import NOT_FOUND, Activity, Check, cluster_queue_activity
+from shared.model.cluster_queue import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from shared.model.flavor_resources import FlavorResources, Vector
+from shared.model.matching import MalformedSelector, selector_matches
+from shared.model.pending import OrderPolicy, PendingQueues
+from shared.model.quota_tree import QuotaForest
+from shared.model.sources import (
+    AdmissionCheckSource,
+    ClusterQueueSource,
+    CohortSource,
+    LocalQueueSource,
+    ResourceFlavorSource,
+)
+from shared.model.workload import Admission, WorkloadInfo
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """Quota a workload is counted with."""
+
+    admission: Admission
+    vector: Vector
+
+
+class World:
+    """Everything a decision may look at.
+
+    Changes go through the methods; readers use the attributes and must not modify them. `flush_retries` executes the
+    retries that changes asked for.
+    """
+
+    def __init__(self, policy: OrderPolicy | None = None) -> None:
+        self.interned = FlavorResources()
+        self.forest = QuotaForest()
+        self.pending = PendingQueues(policy, self.namespace_matches)
+        self.flavors: dict[str, ResourceFlavor] = {}
+        self.checks: dict[str, Check] = {}
+        self.topologies: dict[str, None] = {}
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.cohorts: dict[str, Cohort] = {}
+        self.cluster_queues: dict[str, ClusterQueue] = {}
+        self.local_queues: dict[str, LocalQueue] = {}
+        self.activities: dict[str, Activity] = {}
+        self.workloads: dict[str, WorkloadInfo] = {}
+        self.charges: dict[str, Charge] = {}
+        self.assumed: dict[str, Admission] = {}
+        """Decided reservations that are not settled, by workload key."""
+        self.members: dict[str, dict[str, None]] = {}
+        """ClusterQueue -> keys of workloads counted in it (also for ClusterQueues that do not exist)."""
+        self.inactive_by_order: frozenset[str] = frozenset()
+        """ClusterQueues treated as inactive whatever their objects say (tests, simulations)."""
+        self.cut_heads: dict[str, str] = {}
+        """ClusterQueue -> head of a cycle that was cut before it was looked at; the next cycle takes only these."""
+        self.cycle = 0
+        """Number of cycles run so far."""
+        self._by_local: dict[str, dict[str, None]] = {}
+        self._retries: dict[str, None] = {}
+
+    # --- objects ---------------------------------------------------------------------------------------------------
+
+    def set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """A namespace exists with these labels; a new match is a reason to look at parked workloads again."""
+        before = self.namespaces.get(name)
+        if before is not None and dict(before) == dict(labels):
+            return
+        matched = {queue for queue in self.cluster_queues if before is not None and self.namespace_matches(queue, name)}
+        self.namespaces[name] = labels
+        for queue in self.cluster_queues:
+            if queue not in matched and self.namespace_matches(queue, name):
+                self.request_retry(queue)
+
+    def remove_namespace(self, name: str) -> None:
+        self.namespaces.pop(name, None)
+
+    def set_resource_flavor(self, source: ResourceFlavorSource) -> None:
+        """A flavor is new or has changed."""
+        flavor = configs.resource_flavor(source)
+        if self.flavors.get(flavor.name) != flavor:
+            self.flavors[flavor.name] = flavor
+            self._users_changed(flavor.name, retry=True)
+
+    def remove_resource_flavor(self, name: str) -> None:
+        if self.flavors.pop(name, None) is not None:
+            self._users_changed(name, retry=False)
+
+    def set_admission_check(self, source: AdmissionCheckSource) -> None:
+        """A check is new or has changed its activity."""
+        active = source.active is not None and source.active.status
+        check = Check(source.name, source.controller, active)
+        if self.checks.get(check.name) != check:
+            self.checks[check.name] = check
+            self._users_changed(check.name, retry=False)
+
+    def remove_admission_check(self, name: str) -> None:
+        if self.checks.pop(name, None) is not None:
+            self._users_changed(name, retry=False)
+
+    def set_topology(self, name: str) -> None:
+        self.topologies[name] = None
+        for queue in self.cluster_queues:
+            self._update_activity(queue)
+
+    def remove_topology(self, name: str) -> None:
+        self.topologies.pop(name, None)
+        for queue in self.cluster_queues:
+            self._update_activity(queue)
+
+    def _users_changed(self, name: str, retry: bool) -> None:
+        for queue in self.cluster_queues.values():
+            if name in queue.flavor_names() or any(rule.name == name for rule in queue.checks):
+                self._update_activity(queue.name)
+                if retry:
+                    self.request_retry(queue.name)
+
+    def set_cohort(self, source: CohortSource) -> None:
+        """A Cohort object is new or has changed. Raises QuantityError."""
+        cohort = configs.cohort(source, self.interned)
+        if self.cohorts.get(cohort.name) == cohort:
+            return
+        before = self.cohorts.get(cohort.name)
+        if before is not None and before.parent != cohort.parent:
+            # What stays behind may fit better without the usage that leaves.
+            for queue in self.forest.members_of_cohort_tree(cohort.name):
+                self.request_retry(queue)
+        self.cohorts[cohort.name] = cohort
+        self.forest.set_cohort(cohort.name, cohort.parent, cohort.quotas)
+        for queue in self.forest.members_of_cohort_tree(cohort.name)[:1]:
+            self.request_retry(queue)
+
+    def remove_cohort(self, name: str) -> None:
+        """The Cohort object is gone; what referred to it keeps an implicit cohort."""
+        if self.cohorts.pop(name, None) is None:
+            return
+        affected = self.forest.members_of_cohort_tree(name)
+        self.forest.remove_cohort(name)
+        for queue in affected:
+            self.request_retry(queue)
+
+    def set_cluster_queue(self, source: ClusterQueueSource) -> None:
+        """A ClusterQueue is new or has changed. Raises QuantityError."""
+        config = configs.cluster_queue(source, self.interned)
+        before = self.cluster_queues.get(config.name)
+        if before == config:
+            return
+        if before is not None and before.cohort != config.cohort:
+            for queue in self.forest.tree_of(config.name):
+                self.request_retry(queue)
+        self.cluster_queues[config.name] = config
+        self.forest.set_cluster_queue(config.name, config.cohort, config.quotas)
+        if before is None:
+            for key in self.members.get(config.name, ()):
+                self.forest.add_usage(config.name, self.charges[key].vector)
+        self._update_activity(config.name)
+        if before is None:
+            for local in self.local_queues.values():
+                if local.cluster_queue == config.name:
+                    self._open_local_queue(local)
+        self.request_retry(config.name)
+
+    def remove_cluster_queue(self, name: str) -> None:
+        if self.cluster_queues.pop(name, None) is None:
+            return
+        for queue in self.forest.tree_of(name):
+            self.request_retry(queue)
+        self.activities.pop(name, None)
+        self.forest.remove_cluster_queue(name)
+        self.pending.remove_cluster_queue(name)
+
+    def set_local_queue(self, source: LocalQueueSource) -> None:
+        """A LocalQueue is new or has changed; closing it empties its part of the waiting line."""
+        local = configs.local_queue(source)
+        before = self.local_queues.get(local.key)
+        if before == local:
+            return
+        self.local_queues[local.key] = local
+        if local.stopped or local.deleting:
+            self.pending.remove_local_queue(local.key)
+        elif before is None or before.stopped or before.cluster_queue != local.cluster_queue:
+            self._open_local_queue(local)
+
+    def remove_local_queue(self, key: str) -> None:
+        self.local_queues.pop(key, None)
+        self.pending.remove_local_queue(key)
+
+    def _open_local_queue(self, local: LocalQueue) -> None:
+        if local.stopped or local.deleting:
+            return
+        self.pending.set_local_queue(local.key, local.cluster_queue)
+        for key in self._by_local.get(local.key, ()):
+            if key not in self.charges and self.pending.place_of(key) is None:
+                self.pending.adopt(self.workloads[key])
+
+    def _update_activity(self, name: str) -> None:
+        config = self.cluster_queues[name]
+        activity = cluster_queue_activity(config, self.flavors, self.checks, self.topologies)
+        if name in self.inactive_by_order:
+            activity = Activity(False, "Stopped", "inactive by order")
+        before = self.activities.get(name)
+        self.activities[name] = activity
+        self.forest.set_active(name, activity.active)
+        self.pending.set_cluster_queue(name, strict=config.strict, active=activity.active)
+        if activity.active and before is not None and not before.active:
+            self.request_retry(name)
+
+    # --- workloads -------------------------------------------------------------------------------------------------
+
+    def upsert(self, info: WorkloadInfo, now: float) -> None:
+        """A workload is new or has changed. An assumption about it goes on counting until `settle`."""
+        if info.finished:
+            self.delete(info.key)
+            return
+        before = self.workloads.get(info.key)
+        if before is not None and before.uid != info.uid:
+            self.delete(info.key)
+            before = None
+        if before is not None and before.queue_key != info.queue_key:
+            self._leave_local(before)
+        self.workloads[info.key] = info
+        self._by_local.setdefault(info.queue_key, {})[info.key] = None
+        if info.key not in self.assumed:
+            self._follow_object(info, now)
+        if before is not None and info.admission is not None and before.priority != info.priority:
+            self.request_retry(info.admission.cluster_queue)
+
+    def delete(self, key: str) -> None:
+        """A workload is gone or finished: it neither waits nor counts, whatever was assumed about it."""
+        info = self.workloads.pop(key, None)
+        if info is not None:
+            self._leave_local(info)
+        self.assumed.pop(key, None)
+        self.pending.remove(key)
+        self._charge(key, None)
+
+    def _leave_local(self, info: WorkloadInfo) -> None:
+        keys = self._by_local.get(info.queue_key)
+        if keys is not None:
+            keys.pop(info.key, None)
+            if not keys:
+                del self._by_local[info.queue_key]
+
+    def _follow_object(self, info: WorkloadInfo, now: float) -> None:
+        self._charge(info.key, info.admission)
+        if info.admission is None and info.admissible():
+            self.pending.push(info, now)
+        else:
+            self.pending.remove(info.key)
+
+    def _charge(self, key: str, admission: Admission | None) -> None:
+        """Make the counted usage of a workload this; freed quota is a reason for its tree to look again."""
+        before = self.charges.get(key)
+        if before is not None:
+            if before.admission == admission:
+                return
+            self._uncharge(key, before)
+            self.request_retry(before.admission.cluster_queue)
+        if admission is not None:
+            charge = Charge(admission, admission.vector(self.interned))
+            self.charges[key] = charge
+            self.members.setdefault(admission.cluster_queue, {})[key] = None
+            if self.forest.has_cluster_queue(admission.cluster_queue):
+                self.forest.add_usage(admission.cluster_queue, charge.vector)
+
+    def _uncharge(self, key: str, charge: Charge) -> None:
+        queue = charge.admission.cluster_queue
+        del self.charges[key]
+        members = self.members[queue]
+        del members[key]
+        if not members:
+            del self.members[queue]
+        if self.forest.has_cluster_queue(queue):
+            self.forest.remove_usage(queue, charge.vector)
+            self.forest.bump_generation(queue)
+
+    # --- decisions -------------------------------------------------------------------------------------------------
+
+    def assume(self, key: str, admission: Admission) -> None:
+        """A decision reserves quota for this workload: it counts as spent until `settle` (R6)."""
+        self.pending.remove(key)
+        self.assumed[key] = admission
+        self._charge(key, admission)
+
+    def settle(self, key: str, now: float) -> None:
+        """The decision about this workload has its outcome and our view of the object is as new: only the object counts.
+
+        After a rejection the object holds nothing, so the quota is free, its tree is retried and the workload waits again.
+        """
+        if self.assumed.pop(key, None) is None:
+            return
+        info = self.workloads.get(key)
+        if info is None:
+            self._charge(key, None)
+        else:
+            self._follow_object(info, now)
+
+    # --- retries ---------------------------------------------------------------------------------------------------
+
+    def request_retry(self, queue: str) -> None:
+        """Parked workloads of this ClusterQueue's whole tree should be looked at again."""
+        self._retries[queue] = None
+
+    def flush_retries(self, now: float) -> int:
+        """Execute the requested retries; how many workloads moved. Trees with a cycle are skipped."""
+        if not self._retries:
+            return 0
+        wanted, self._retries = self._retries, {}
+        names: dict[str, None] = {}
+        for queue in wanted:
+            if queue in names or not self.forest.has_cluster_queue(queue):
+                continue
+            if not self.forest.in_cycle(queue):
+                names.update(dict.fromkeys(self.forest.tree_of(queue)))
+        return self.pending.retry(sorted(names), now)
+
+    # --- questions -------------------------------------------------------------------------------------------------
+
+    def activity(self, queue: str) -> Activity:
+        """Active condition of a ClusterQueue."""
+        return self.activities.get(queue, NOT_FOUND)
+
+    def in_snapshot(self, queue: str) -> bool:
+        """May this ClusterQueue take part in a cycle: active, and its cohorts form a tree."""
+        return self.activity(queue).active and not self.forest.in_cycle(queue)
+
+    def namespace_matches(self, queue: str, namespace: str) -> bool:
+        """Does the namespace exist and match the ClusterQueue's selector?"""
+        config = self.cluster_queues.get(queue)
+        labels = self.namespaces.get(namespace)
+        if config is None or labels is None:
+            return False
+        try:
+            return selector_matches(config.namespace_selector, labels)
+        except MalformedSelector:
+            return False

@@ -1,0 +1,169 @@
+"""Decisions that are not settled yet, and what their outcomes said (R6).
+
+Between the log and the API server a decision counts as spent. It is kept from its entry in the log until its outcome is `rejected`, or `applied` and
+our view of the workload has reached the version that carries it. Outcomes may come before their decision and before the object; both are kept until
+the other side arrives. Quota is not computed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from shared.events.decisions import Admit, Batch, Decision, DecisionId, Preempt
+from shared.events.outcomes import DecisionOutcome
+
+
+class Assumed(msgspec.Struct, frozen=True):
+    """A decision in the log. `applied` is the version that carries it, None while there is no outcome."""
+
+    id: DecisionId
+    decision: Decision
+    applied: int | None = None
+
+
+class Rejection(msgspec.Struct, frozen=True, gc=False):
+    """The last rejected decision of a workload: it is no head before our view shows what proved the rejection.
+
+    `count` rejections of decisions about the same incarnation: more than one means that our view was not the cause.
+    """
+
+    uid: str
+    incarnation: str
+    version: int
+    gone: bool
+    count: int
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """A decision that no longer counts."""
+
+    decision: Decision
+    landed: bool
+    why: str = ""
+
+
+class Assumptions:
+    """States of a decision: unknown, early (outcome only), open, applied (waiting for the view), settled (forgotten)."""
+
+    def __init__(self, version_of: Callable[[str], int]) -> None:
+        """`version_of` gives the version of the newest state seen of a workload's key, its deletion included."""
+        self._version_of = version_of
+        self.epoch = 0
+        self.folded = 0
+        """Position of the newest entry of the log folded."""
+        self.rejections: dict[str, Rejection] = {}
+        self._open: dict[str, list[Assumed]] = {}
+        self._early: dict[DecisionId, DecisionOutcome] = {}
+        self._spending = 0
+
+    def open_epoch(self, epoch: int, folded: int = 0) -> list[str]:
+        """All that is older is void; the keys it was about."""
+        keys = sorted(self._open)
+        self.epoch, self.folded = epoch, folded
+        self._open.clear()
+        self.rejections.clear()
+        self._early = {id_: outcome for id_, outcome in self._early.items() if id_.epoch == epoch}
+        self._spending = 0
+        return keys
+
+    def log(self, batch: Batch, position: int) -> list[Settlement] | None:
+        """A batch at `position` of the log; what settled at once. None if it was folded before or belongs to another epoch."""
+        if position <= self.folded or batch.positions.epoch != self.epoch:
+            return None
+        self.folded = position
+        settled: list[Settlement] = []
+        for index, decision in enumerate(batch.decisions):
+            id_ = DecisionId(self.epoch, position, index)
+            assumed = Assumed(id_, decision)
+            self._open.setdefault(decision.key, []).append(assumed)
+            self._spending += isinstance(decision, Admit | Preempt)
+            outcome = self._early.pop(id_, None)
+            if outcome is not None:
+                settled += self._conclude(assumed, outcome)
+        return settled
+
+    def outcome(self, outcome: DecisionOutcome) -> list[Settlement]:
+        """What an outcome settles; one of an unknown decision is kept, a repeated one ignored."""
+        id_ = outcome.decision
+        if id_.epoch < self.epoch:
+            return []
+        if id_.epoch > self.epoch or id_.sequence > self.folded:
+            self._early[id_] = outcome
+            return []
+        for assumed in self._open.get(outcome.key, ()):
+            if assumed.id == id_:
+                return self._conclude(assumed, outcome)
+        return []
+
+    def seen(self, key: str) -> list[Settlement]:
+        """The view of a workload moved on; what that settles."""
+        version = self._version_of(key)
+        done = [a for a in self._open.get(key, ()) if a.applied is not None and a.applied <= version]
+        return [self._settle(assumed, landed=True) for assumed in done]
+
+    def caught_up(self) -> None:
+        """Outcomes of decisions whose entries are purged will find no decision any more."""
+        self._early = {
+            id_: o for id_, o in self._early.items() if (id_.epoch, id_.sequence) > (self.epoch, self.folded)
+        }
+
+    def _conclude(self, assumed: Assumed, outcome: DecisionOutcome) -> list[Settlement]:
+        key = assumed.decision.key
+        if outcome.status == "rejected":
+            self._reject(assumed.decision, outcome)
+            return [self._settle(assumed, landed=False, why=outcome.why)]
+        if outcome.version <= self._version_of(key):
+            return [self._settle(assumed, landed=True)]
+        known = self._open[key]
+        known[known.index(assumed)] = msgspec.structs.replace(assumed, applied=outcome.version)
+        return []
+
+    def _reject(self, decision: Decision, outcome: DecisionOutcome) -> None:
+        before = self.rejections.get(decision.key)
+        again = before is not None and before.uid == decision.uid and before.incarnation == decision.incarnation
+        count = before.count + 1 if again and before is not None else 1
+        self.rejections[decision.key] = Rejection(
+            decision.uid, decision.incarnation, outcome.version, outcome.gone, count
+        )
+
+    def _settle(self, assumed: Assumed, *, landed: bool, why: str = "") -> Settlement:
+        key = assumed.decision.key
+        known = self._open[key]
+        known.remove(assumed)
+        if not known:
+            del self._open[key]
+        self._spending -= isinstance(assumed.decision, Admit | Preempt)
+        return Settlement(assumed.decision, landed, why)
+
+    @property
+    def spending(self) -> int:
+        """Unsettled Admits and Preempts: what the budget K bounds."""
+        return self._spending
+
+    def admit_of(self, key: str) -> Admit | None:
+        """The newest unsettled Admit of a workload. An older one beside it is over for the author of the newer."""
+        for assumed in reversed(self._open.get(key, ())):
+            if isinstance(assumed.decision, Admit):
+                return assumed.decision
+        return None
+
+    def of(self, key: str) -> tuple[Assumed, ...]:
+        """All unsettled decisions about a workload, in log order."""
+        return tuple(self._open.get(key, ()))
+
+    def workloads(self) -> Iterable[str]:
+        """Workloads with unsettled decisions."""
+        return self._open.keys()
+
+    def dump(self) -> dict[str, object]:
+        """Everything, for comparisons; outcomes that can find no decision any more are left out."""
+        early = {id_: o for id_, o in self._early.items() if (id_.epoch, id_.sequence) > (self.epoch, self.folded)}
+        return {
+            "epoch": self.epoch,
+            "folded": self.folded,
+            "open": {key: tuple(known) for key, known in sorted(self._open.items())},
+            "early": dict(sorted(early.items())),
+            "rejections": dict(sorted(self.rejections.items())),
+        }

@@ -1,0 +1,144 @@
+"""The newest state of every object, by kind and key: the part of the fold that every service shares.
+
+OBJECTS may repeat a message and may bring states in an order of its own after a reconnect; this keeps the newest and says what changed. It knows
+no meaning of any kind. What the bus could decode but what stands under the wrong subject is not taken in and is remembered in `misfits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar, cast
+
+import msgspec
+
+from shared.bus.interface import ObjectChanged
+from shared.events.objects import (
+    KINDS,
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    Namespace,
+    Object,
+    PodTemplate,
+    ProvisioningRequest,
+    ProvisioningRequestConfig,
+    ResourceFlavor,
+    Tombstone,
+    Topology,
+    Workload,
+    WorkloadPriorityClass,
+)
+from shared.events.subjects import ObjectName
+
+TOMBSTONES_KEPT = 50_000
+"""How many deleted keys are remembered, to know a late repetition of an older state."""
+
+T = TypeVar(
+    "T",
+    Workload,
+    ClusterQueue,
+    LocalQueue,
+    Cohort,
+    ResourceFlavor,
+    AdmissionCheck,
+    WorkloadPriorityClass,
+    Namespace,
+    Topology,
+    ProvisioningRequestConfig,
+    ProvisioningRequest,
+    PodTemplate,
+)
+S = TypeVar("S")
+
+_KIND_OF: dict[type, str] = {type_: kind for kind, type_ in KINDS.items()}
+
+
+class Seen(msgspec.Struct, frozen=True, gc=False):
+    """How new the state is that is held of a key."""
+
+    uid: str
+    version: int
+    position: int
+
+
+class Change(msgspec.Struct, Generic[S], frozen=True):
+    """What an accepted message did: the state before (None: unknown) and after (None: gone)."""
+
+    name: ObjectName
+    old: S | None
+    new: S | None
+    trace: str = ""
+
+
+class Objects:
+    """Newest object per kind and key.
+
+    A state replaces the one that is held if its stream position is higher and, for the same uid, its version is higher (a Tombstone: not lower).
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
+        self._seen: dict[tuple[str, str], Seen] = {}
+        self._tombstones: dict[tuple[str, str], None] = {}
+        self.misfits: dict[ObjectName, str] = {}
+        """Why the newest message under a name was not taken in."""
+
+    def clear(self) -> None:
+        """Forget everything (a Reset)."""
+        self.__init__()  # type: ignore[misc]
+
+    def apply(self, item: ObjectChanged) -> Change[Object] | None:
+        """Take in a state; None if it is not newer than what is held or does not belong where it stands."""
+        name, new = item.name, item.object
+        held = self._held.get(name.kind)
+        if held is None or not isinstance(new, Tombstone | KINDS[name.kind]):
+            self.misfits[name] = f"{type(new).__name__} under kind {name.kind!r}"
+            return None
+        at = (name.kind, name.key)
+        seen = self._seen.get(at)
+        gone = isinstance(new, Tombstone)
+        if seen is not None and not _newer(seen, new, item.position, gone):
+            return None
+        self.misfits.pop(name, None)
+        old = held.get(name.key)
+        self._seen[at] = Seen(new.uid or (seen.uid if seen is not None else ""), new.version, item.position)
+        if gone:
+            held.pop(name.key, None)
+            self._remember_tombstone(at)
+            return Change(name, old, None, item.trace)
+        self._tombstones.pop(at, None)
+        held[name.key] = new
+        return Change(name, old, new, item.trace)
+
+    def _remember_tombstone(self, at: tuple[str, str]) -> None:
+        self._tombstones[at] = None
+        if len(self._tombstones) > TOMBSTONES_KEPT:
+            oldest = next(iter(self._tombstones))
+            del self._tombstones[oldest]
+            self._seen.pop(oldest, None)
+
+    def get(self, type_: type[T], key: str) -> T | None:
+        """The object of this kind, or None."""
+        return cast("T | None", self._held[_KIND_OF[type_]].get(key))
+
+    def all(self, type_: type[T]) -> Mapping[str, T]:
+        """Every object of a kind by key; live, not to be changed."""
+        return cast("Mapping[str, T]", self._held[_KIND_OF[type_]])
+
+    def version(self, kind: str, key: str) -> int:
+        """Version of the newest state seen of a key, its deletion included; 0 if never seen."""
+        seen = self._seen.get((kind, key))
+        return seen.version if seen is not None else 0
+
+    def dump(self) -> dict[str, dict[str, Object]]:
+        """Everything held, for comparisons."""
+        return {kind: dict(sorted(held.items())) for kind, held in self._held.items() if held}
+
+
+def _newer(seen: Seen, new: Object, position: int, gone: bool) -> bool:
+    if position <= seen.position:
+        return False
+    if new.uid and seen.uid and new.uid != seen.uid:
+        return True
+    return new.version >= seen.version if gone else new.version > seen.version

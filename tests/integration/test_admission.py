@@ -1,0 +1,379 @@
+"""Admission on a real API server: the webhook's HTTPS side with the certificates that the gateway makes, both with the permissions that k8s/rbac ships.
+
+The queue copy stays empty here, so that every lookup takes the way of a miss: one live read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from cryptography import x509
+from prometheus_client import CollectorRegistry, Histogram
+
+from devcluster.cluster import DevCluster
+from devcluster.options import ClusterOptions
+from devcluster.ports import free_ports
+from services.watcher.certificates import CONFIGURATIONS, Certificates
+from services.webhook.certificate import Certificate
+from services.webhook.handlers import Handlers
+from services.webhook.known_objects import KnownObjects
+from services.webhook.service import application
+from services.webhook.settings import WebhookSettings
+from shared.kube.client import KubeClient, connect
+from shared.kube.errors import ApiError, Refused, ServerTimeout
+from shared.kube.resources import (
+    CLUSTER_QUEUES,
+    COHORTS,
+    JOBS,
+    LOCAL_QUEUES,
+    RESOURCE_FLAVORS,
+    SECRETS,
+    WORKLOADS,
+    Resource,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="session")]
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMESPACE = "kueue-system"
+SECRET = "kueue-webhook-server-cert"
+SERVICE = "kueue-webhook-service"
+TIMEOUT_S = 15.0
+Document = dict[str, Any]
+
+
+class Admission:
+    """A control plane with our webhook beside it. `admin` is an ordinary user of it, `watcher` the gateway's ServiceAccount."""
+
+    def __init__(self, cluster: DevCluster, admin: KubeClient, watcher: KubeClient, webhook: KubeClient) -> None:
+        self.cluster = cluster
+        self.admin = admin
+        self.watcher = watcher
+        self.port = free_ports(1)[0]
+        self.certificate = Certificate(webhook, NAMESPACE, SECRET, refresh_s=0.05)
+        handlers = Handlers(WebhookSettings(), KnownObjects(webhook), webhook)
+        seconds = Histogram("seconds", "Of reviews.", ("path", "allowed"), registry=CollectorRegistry())
+        self._runner = web.AppRunner(application(handlers.routes(), seconds), access_log=None, shutdown_timeout=0.1)
+
+    def certificates(self, service: str = SERVICE) -> Certificates:
+        """The gateway's keeper of certificates."""
+        url = f"https://127.0.0.1:{self.port}"
+        return Certificates(self.watcher, namespace=NAMESPACE, secret=SECRET, service=service, url=url, now=time.time)
+
+    async def listen(self) -> None:
+        """Answer reviews."""
+        if self._runner.server is None:
+            await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=self.certificate.context)
+        await site.start()
+
+    async def hang_up(self) -> None:
+        """Be away, connections included."""
+        await self._runner.cleanup()
+
+    async def create(self, resource: Resource, document: Document, *, namespace: str = "") -> Document:
+        """As an ordinary user; what was stored."""
+        body: Document = msgspec.json.decode(
+            await self.admin.create(resource, namespace, msgspec.json.encode(document))
+        )
+        return body
+
+    async def served_serial(self) -> int:
+        """Serial number of the certificate that a new connection is shown."""
+        trusting = ssl.create_default_context()
+        trusting.check_hostname = False
+        trusting.verify_mode = ssl.CERT_NONE
+        _, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=trusting)
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            await writer.wait_closed()
+        return x509.load_der_x509_certificate(shown).serial_number
+
+    async def secret(self) -> dict[str, bytes]:
+        """The Secret's data."""
+        body = msgspec.json.decode(await self.admin.get(SECRETS, NAMESPACE, SECRET))
+        return {key: base64.b64decode(value) for key, value in body["data"].items()}
+
+    async def until_served(self, certificate: bytes) -> None:
+        """Wait until new connections get this certificate."""
+        wanted = x509.load_pem_x509_certificate(certificate).serial_number
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                if await self.served_serial() == wanted:
+                    return
+                await asyncio.sleep(0.02)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def admission() -> AsyncIterator[Admission]:
+    options = ClusterOptions(with_controllers=False, with_scheduler=False, with_kwok=False)
+    async with DevCluster(options) as cluster, contextlib.AsyncExitStack() as stack:
+        await cluster.kubectl("apply", "--server-side", "-k", str(ROOT / "k8s" / "local"))
+        await cluster.kubectl(
+            "wait", "--for=condition=Established", "crd", "-l", "app.kubernetes.io/part-of=sluice", "--timeout=30s"
+        )
+        clients = []
+        for account in ("", "sluice-watcher", "sluice-webhook"):
+            path = await cluster.service_account_kubeconfig(NAMESPACE, account) if account else cluster.kubeconfig
+            client = await connect(str(path), user_agent="sluice-test", timeout_s=TIMEOUT_S)
+            clients.append(await stack.enter_async_context(client))
+        it = Admission(cluster, *clients)
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(it.certificate.run())
+            await it.certificates().ensure()
+            async with asyncio.timeout(TIMEOUT_S):
+                await it.certificate.ready.wait()
+            await it.listen()
+            await _until_in_force(it)
+            yield it
+            await it.hang_up()
+            reading.cancel()
+
+
+async def _until_in_force(it: Admission) -> None:
+    """The API server reads webhook configurations in its own time: wait until a Job comes out changed and a refusal is ours."""
+    async with asyncio.timeout(TIMEOUT_S):
+        for number in range(10_000):
+            bad_job = job(f"probe-{number}", queue="Not_A_Name")
+            bad_queue = cluster_queue(f"probe-{number}", namespaceSelector={"matchLabels": {"team": "-"}})
+            made = await _or_refusal(it.create(JOBS, job(f"good-{number}", queue="probe"), namespace="default"))
+            refusals = [
+                await _or_refusal(it.create(JOBS, bad_job, namespace="default")),
+                await _or_refusal(it.create(CLUSTER_QUEUES, bad_queue)),
+            ]
+            if isinstance(made, dict) and made["spec"]["suspend"] and all("denied" in str(r) for r in refusals):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def _or_refusal(call: Awaitable[Document]) -> Document | ApiError:
+    try:
+        return await call
+    except ApiError as error:
+        return error
+
+
+def job(name: str, *, queue: str = "", labels: dict[str, str] | None = None) -> Document:
+    """A batch/v1 Job of one pod."""
+    marked = {**({"kueue.x-k8s.io/queue-name": queue} if queue else {}), **(labels or {})}
+    container = {"name": "c", "image": "example.com/image", "resources": {"requests": {"cpu": "1"}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": marked},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }
+
+
+def cluster_queue(name: str, **spec: object) -> Document:
+    """A ClusterQueue with 9 CPU of one flavor."""
+    quota = {"name": "cpu", "nominalQuota": "9"}
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [quota]}]}
+    spec = {"namespaceSelector": {}, "resourceGroups": [group], **spec}
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
+
+
+def named(kind: str, name: str, **spec: object) -> Document:
+    """Any queueing object."""
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+# What is defaulted.
+
+
+async def test_a_job_with_a_queue_name_is_suspended(admission: Admission) -> None:
+    made = await admission.create(JOBS, job("queued", queue="team"), namespace="default")
+    assert made["spec"]["suspend"] is True
+
+
+async def test_a_job_without_a_queue_name_is_left_alone(admission: Admission) -> None:
+    made = await admission.create(JOBS, job("free"), namespace="default")
+    assert made["spec"]["suspend"] is False
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", NAMESPACE])
+async def test_system_namespaces_are_left_alone(admission: Admission, namespace: str) -> None:
+    made = await admission.create(JOBS, job("system", queue="team"), namespace=namespace)
+    assert made["spec"]["suspend"] is False
+
+
+async def test_a_child_of_a_queued_job_is_not_suspended_by_itself(admission: Admission) -> None:
+    parent = await admission.create(JOBS, job("parent", queue="team"), namespace="default")
+    child = job("child", queue="team")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "parent", "uid": parent["metadata"]["uid"]}
+    child["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    assert (await admission.create(JOBS, child, namespace="default"))["spec"]["suspend"] is False
+
+
+async def test_the_default_queue_of_a_namespace_found_by_a_live_read(admission: Admission) -> None:
+    await admission.cluster.kubectl("create", "namespace", "with-default")
+    await admission.create(LOCAL_QUEUES, named("LocalQueue", "default", clusterQueue="any"), namespace="with-default")
+    made = await admission.create(JOBS, job("nameless"), namespace="with-default")
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "default"
+    assert made["spec"]["suspend"] is True
+
+
+async def test_finalizers_of_cluster_queues_and_flavors(admission: Admission) -> None:
+    queue = await admission.create(CLUSTER_QUEUES, cluster_queue("with-finalizer"))
+    flavor = await admission.create(RESOURCE_FLAVORS, named("ResourceFlavor", "with-finalizer"))
+    kept = named("ResourceFlavor", "with-two")
+    kept["metadata"]["finalizers"] = ["example.com/mine"]
+    both = await admission.create(RESOURCE_FLAVORS, kept)
+    assert queue["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
+    assert flavor["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
+    assert both["metadata"]["finalizers"] == ["example.com/mine", "kueue.x-k8s.io/resource-in-use"]
+
+
+# What is refused, and the field it names.
+
+LENDING_TOO_MUCH = cluster_queue("bad", cohortName="all")
+LENDING_TOO_MUCH["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["lendingLimit"] = "10"
+MEMORY = {"name": "default", "resources": [{"name": "memory", "nominalQuota": "1Gi"}]}
+FLAVOR_TWICE = cluster_queue("bad")
+FLAVOR_TWICE["spec"]["resourceGroups"].append({"coveredResources": ["memory"], "flavors": [MEMORY]})
+COHORT = named("Cohort", "bad", resourceGroups=FLAVOR_TWICE["spec"]["resourceGroups"])
+LIMIT = "spec.resourceGroups[0].flavors[0].resources[0]"
+
+
+@pytest.mark.parametrize(
+    ("resource", "document", "who", "path"),
+    [
+        (CLUSTER_QUEUES, LENDING_TOO_MUCH, "vclusterqueue.kb.io", f"{LIMIT}.lendingLimit"),
+        (CLUSTER_QUEUES, FLAVOR_TWICE, "vclusterqueue.kb.io", "spec.resourceGroups[1].flavors[0].name"),
+        (
+            CLUSTER_QUEUES,
+            cluster_queue("bad", namespaceSelector={"matchLabels": {"team": "-"}}),
+            "vclusterqueue.kb.io",
+            "spec.namespaceSelector",
+        ),
+        (COHORTS, COHORT, "vcohort.kb.io", "spec.resourceGroups[1].flavors[0].name"),
+        (
+            RESOURCE_FLAVORS,
+            named("ResourceFlavor", "bad", nodeLabels={"no spaces": "x"}),
+            "vresourceflavor.kb.io",
+            "spec.nodeLabels",
+        ),
+        (
+            JOBS,
+            job("bad", queue="Not_A_Name"),
+            "vjob.kb.io",
+            "metadata.labels[kueue.x-k8s.io/queue-name]",
+        ),
+        (
+            JOBS,
+            job("bad", queue="q", labels={"kueue.x-k8s.io/max-exec-time-seconds": "0"}),
+            "vjob.kb.io",
+            "metadata.labels[kueue.x-k8s.io/max-exec-time-seconds]",
+        ),
+    ],
+)
+async def test_refusals_name_the_field(
+    admission: Admission, resource: Resource, document: Document, who: str, path: str
+) -> None:
+    namespace = "default" if resource is JOBS else ""
+    with pytest.raises(Refused) as refused:
+        await admission.create(resource, document, namespace=namespace)
+    assert f'admission webhook "{who}" denied the request' in refused.value.message
+    assert f"{path}: " in refused.value.message
+
+
+async def test_a_running_job_cannot_change_its_queue(admission: Admission) -> None:
+    await admission.create(JOBS, job("running"), namespace="default")
+    moved = msgspec.json.encode({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}})
+    with pytest.raises(Refused, match=r"queue-name\]: Invalid value: \"other\": field is immutable"):
+        await admission.admin.patch(JOBS, "default", "running", moved)
+
+
+async def test_a_workload_is_validated_in_its_status_too(admission: Admission) -> None:
+    template = job("any")["spec"]["template"]
+    workload = named("Workload", "admitted", podSets=[{"name": "main", "count": 1, "template": template}])
+    await admission.create(WORKLOADS, workload, namespace="default")
+    status = msgspec.json.encode({"status": {"reclaimablePods": [{"name": "other", "count": 1}]}})
+    with pytest.raises(Refused, match=r"vworkload\.kb\.io.*status\.reclaimablePods\[0\]\.name: Unsupported value"):
+        await admission.admin.patch(WORKLOADS, "default", "admitted", status, subresource="status")
+
+
+async def test_a_change_of_a_valid_object_passes(admission: Admission) -> None:
+    await admission.create(CLUSTER_QUEUES, cluster_queue("changing"))
+    held = msgspec.json.decode(
+        await admission.admin.patch(CLUSTER_QUEUES, "", "changing", b'{"spec":{"stopPolicy":"Hold"}}')
+    )
+    assert held["spec"]["stopPolicy"] == "Hold"
+
+
+# The gateway is exempt, whether the webhook answers or not (R2).
+
+
+async def test_the_gateway_writes_while_the_webhook_is_down(admission: Admission) -> None:
+    await admission.create(JOBS, job("to-evict", queue="team"), namespace="default")
+    template = job("any")["spec"]["template"]
+    workload = named("Workload", "by-the-gateway", podSets=[{"name": "main", "count": 1, "template": template}])
+    suspend = msgspec.json.encode({"spec": {"suspend": True}, "metadata": {"annotations": {"a": "b"}}})
+    await admission.hang_up()
+    try:
+        with pytest.raises(ServerTimeout, match=r"mjob\.kb\.io"):
+            await admission.create(JOBS, job("refused", queue="team"), namespace="default")
+        await admission.watcher.patch(JOBS, "default", "to-evict", suspend)
+        await admission.watcher.create(WORKLOADS, "default", msgspec.json.encode(workload))
+    finally:
+        await admission.listen()
+
+
+# Certificates.
+
+
+async def test_the_ensured_certificate_stays(admission: Admission) -> None:
+    before = await admission.secret()
+    await admission.certificates().ensure()
+    assert await admission.secret() == before
+
+
+async def test_rotation_needs_no_restart_and_leaves_no_gap(admission: Admission) -> None:
+    before = await admission.secret()
+    # Another name that it has to serve is a reason to make a new one.
+    await admission.certificates(service="renamed").ensure()
+    after = await admission.secret()
+    assert after["tls.crt"] != before["tls.crt"]
+    assert after["ca.crt"] == before["ca.crt"]
+    # Old or new: what is served now is trusted.
+    await admission.create(JOBS, job("meanwhile", queue="team"), namespace="default")
+    await admission.until_served(after["tls.crt"])
+    await admission.hang_up()
+    await admission.listen()
+    made = await admission.create(JOBS, job("afterwards", queue="team"), namespace="default")
+    assert made["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize("spoilt", ["ca.crt", "tls.crt", "tls.key"])
+async def test_garbage_in_the_secret_is_replaced(admission: Admission, spoilt: str) -> None:
+    garbage = msgspec.json.encode({"data": {spoilt: base64.b64encode(b"garbage").decode()}})
+    await admission.admin.patch(SECRETS, NAMESPACE, SECRET, garbage)
+    await admission.certificates().ensure()
+    after = await admission.secret()
+    assert after[spoilt] != b"garbage"
+    await admission.until_served(after["tls.crt"])
+    for resource, name in CONFIGURATIONS:
+        body = msgspec.json.decode(await admission.admin.get(resource, "", name))
+        bundles = {webhook["clientConfig"]["caBundle"] for webhook in body["webhooks"]}
+        assert bundles == {base64.b64encode(after["ca.crt"]).decode()}
+    # The API server takes a new authority up in its own time.
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            with contextlib.suppress(ServerTimeout):
+                document = job(f"after-{spoilt.replace('.', '-')}", queue="team")
+                made = await admission.create(JOBS, document, namespace="default")
+                break
+            await asyncio.sleep(0.05)
+    assert made["spec"]["suspend"] is True

@@ -1,0 +1,246 @@
+"""`kubectl apply --server-side -k k8s/base` on a real API server: accepted without a warning, twice, and its pods are admitted as `restricted`.
+
+The nodes are fake, so no container runs; the one program that the manifests run themselves, the credentials Job's, is run here instead with the
+ServiceAccount of the Job, and a real NATS server starts with what it made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import nats
+import nats.errors
+import pytest
+import pytest_asyncio
+
+from cli.nats_credentials import CONFIG_KEY, CONFIG_SECRET, MADE_OF, USERS, Credentials, main, secret_name
+from devcluster.cluster import DevCluster
+from devcluster.nats_server import nats_binary
+from devcluster.options import ClusterOptions, NodeGroup
+from devcluster.ports import free_ports
+from devcluster.processes import Command, ManagedProcess
+from shared.bus.server_config import Server
+from shared.events.streams import SERVICES
+from shared.kube.client import connect
+from tests.unit.k8s.rendered import key, of_kind, render
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="session")]
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMESPACE = "kueue-system"
+APPLY = ("apply", "--server-side", "-k")
+WITHIN_S = 60.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def cluster() -> AsyncIterator[DevCluster]:
+    """A cluster of its own: the shared one has other tests' things in kueue-system."""
+    options = ClusterOptions(nodes=(NodeGroup(name="node", count=2),), default_pod_seconds=1.0)
+    async with DevCluster(options) as started:
+        # Warnings too, for whatever the namespace does not enforce.
+        await started.kubectl("create", "namespace", NAMESPACE)
+        await started.kubectl(
+            "label",
+            "namespace",
+            NAMESPACE,
+            "pod-security.kubernetes.io/warn=restricted",
+            "pod-security.kubernetes.io/warn-version=latest",
+        )
+        yield started
+
+
+async def apply(cluster: DevCluster, folder: str, *more: str) -> tuple[str, str]:
+    """Standard output and standard error of `kubectl apply --server-side -k`, where warnings are."""
+    process = await asyncio.create_subprocess_exec(
+        str(_kubectl(cluster)),
+        *APPLY,
+        str(ROOT / "k8s" / folder),
+        *more,
+        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), WITHIN_S)
+    assert process.returncode == 0, err.decode()
+    return out.decode(), err.decode()
+
+
+def _kubectl(cluster: DevCluster) -> Path:
+    return cluster._binaries["kubectl"]
+
+
+async def get(cluster: DevCluster, *what: str) -> Any:
+    """Objects as JSON."""
+    return msgspec.json.decode(await cluster.kubectl("get", *what, "-o", "json", "-n", NAMESPACE))
+
+
+async def test_base_is_accepted_without_warnings_twice(cluster: DevCluster) -> None:
+    out, warnings = await apply(cluster, "base")
+    assert warnings == ""
+    assert len(out.splitlines()) == len(render("base"))
+    before = {key(o): o["metadata"]["generation"] for o in (await get(cluster, "deploy,sts,job"))["items"]}
+    again, warnings = await apply(cluster, "base")
+    assert warnings == ""
+    assert len(again.splitlines()) == len(out.splitlines())
+    after = {key(o): o["metadata"]["generation"] for o in (await get(cluster, "deploy,sts,job"))["items"]}
+    assert after == before
+
+
+async def test_external_nats_is_accepted_without_warnings(cluster: DevCluster) -> None:
+    # Only tried: other tests look at what base made. --force-conflicts is not needed, it is the same manager.
+    _, warnings = await apply(cluster, "overlays/external-nats", "--dry-run=server")
+    assert warnings == ""
+
+
+async def test_pods_of_every_workload_are_admitted_and_become_ready(cluster: DevCluster) -> None:
+    names = [f"{o['kind']}/{o['metadata']['name']}" for o in of_kind(render("base"), "Deployment")]
+    assert len(names) == len(SERVICES) - 1
+    for name in [*names, "StatefulSet/sluice-webhook"]:
+        await cluster.kubectl("rollout", "status", name, "-n", NAMESPACE, f"--timeout={WITHIN_S:.0f}s")
+    # Its volume is never bound here, and so its pod waits; that it exists is what Pod Security has to say about it.
+    await cluster.kubectl("wait", "--for=create", "pod/sluice-nats-0", "-n", NAMESPACE, "--timeout=30s")
+    pods = (await get(cluster, "pods"))["items"]
+    priorities = {p["metadata"]["name"]: p["spec"]["priority"] for p in pods}
+    assert set(priorities.values()) == {1_000_000_000}
+    webhooks = [p for p in pods if p["metadata"]["name"].startswith("sluice-webhook-")]
+    assert {p["metadata"]["labels"]["apps.kubernetes.io/pod-index"] for p in webhooks} == {"0", "1"}
+
+
+async def test_the_gateway_has_its_own_place_in_the_api_servers_queues(cluster: DevCluster) -> None:
+    path = await cluster.service_account_kubeconfig(NAMESPACE, "sluice-watcher")
+    uids = {
+        name: msgspec.json.decode(await cluster.kubectl("get", "flowschema", name, "-o", "json"))["metadata"]["uid"]
+        for name in ("sluice", "sluice-lease")
+    }
+    async with await connect(str(path), timeout_s=10.0) as client:
+        authorization = await client._who.authorization()
+        for what, schema in (
+            ("/apis/batch/v1/jobs", "sluice"),
+            (f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/sluice-watcher-0", "sluice-lease"),
+        ):
+            async with client._session.get(cluster.server + what, headers={"Authorization": authorization}) as response:
+                assert response.headers["X-Kubernetes-PF-FlowSchema-UID"] == uids[schema], what
+
+
+async def test_credentials_are_made_once_and_work_with_a_real_server(
+    cluster: DevCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = await cluster.service_account_kubeconfig(NAMESPACE, "sluice-nats-credentials")
+    arguments = [f"--kubeconfig={path}", f"--namespace={NAMESPACE}"]
+    assert await asyncio.to_thread(main, arguments) == 0
+    printed = capsys.readouterr().out
+    wanted = {CONFIG_SECRET, *(secret_name(user) for user in USERS)}
+    assert set(printed.split()) - {"created"} == {f"secret/{name}" for name in wanted}
+    made = await _secrets(cluster, wanted)
+    passwords = {user: made[secret_name(user)]["password"] for user in USERS}
+    assert len(set(passwords.values())) == len(USERS)
+    assert not any(password in printed for password in passwords.values())
+    assert made[secret_name("scheduler")]["user"] == "scheduler"
+    assert made[secret_name("scheduler")]["url"] == "nats://sluice-nats.kueue-system.svc:4222"
+    assert await asyncio.to_thread(main, arguments) == 0
+    assert capsys.readouterr().out == "nothing to do\n"
+    assert await _secrets(cluster, wanted) == made
+    await _serves(made[CONFIG_SECRET][CONFIG_KEY], passwords, tmp_path)
+
+
+async def test_a_configuration_of_another_table_is_replaced_and_the_server_restarted(cluster: DevCluster) -> None:
+    path = await cluster.service_account_kubeconfig(NAMESPACE, "sluice-nats-credentials")
+    url, names = "nats://x:1", {CONFIG_SECRET, secret_name("scheduler")}
+    async with await connect(str(path), timeout_s=10.0) as client:
+        first = Credentials(client, namespace=NAMESPACE, url=url, server=Server(store_dir="/data", host="0.0.0.0"))
+        await first.ensure()
+        before = await _secrets(cluster, names)
+        other = Server(store_dir="/data", host="0.0.0.0", name="other")
+        done = await Credentials(client, namespace=NAMESPACE, url=url, server=other).ensure()
+    assert done == [f"secret/{CONFIG_SECRET} replaced", "statefulset/sluice-nats restarted"]
+    after = await _secrets(cluster, names)
+    assert after[secret_name("scheduler")] == before[secret_name("scheduler")]
+    assert 'server_name: "other"' in after[CONFIG_SECRET][CONFIG_KEY]
+    template = (await get(cluster, "statefulset/sluice-nats"))["spec"]["template"]["metadata"]["annotations"]
+    assert template[MADE_OF] == (await get(cluster, f"secret/{CONFIG_SECRET}"))["metadata"]["annotations"][MADE_OF]
+    # Applying the manifests again leaves that alone.
+    _, warnings = await apply(cluster, "base")
+    assert warnings == ""
+    kept = (await get(cluster, "statefulset/sluice-nats"))["spec"]["template"]["metadata"]["annotations"]
+    assert kept == template
+
+
+async def test_the_job_may_do_nothing_else(cluster: DevCluster) -> None:
+    path = await cluster.service_account_kubeconfig(NAMESPACE, "sluice-nats-credentials")
+    for verb, what in (
+        ("get", "secret/kueue-webhook-server-cert"),
+        ("list", "secrets"),
+        ("delete", f"secret/{CONFIG_SECRET}"),
+        ("patch", "statefulset/sluice-webhook"),
+        ("get", "workloads"),
+    ):
+        answer = (
+            await cluster.kubectl("auth", "can-i", verb, what, "-n", NAMESPACE, "--quiet=false", kubeconfig=path)
+            if False
+            else await _can_i(cluster, path, verb, what)
+        )
+        assert answer == "no", (verb, what)
+
+
+async def _can_i(cluster: DevCluster, path: Path, verb: str, what: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        str(_kubectl(cluster)),
+        *("auth", "can-i", verb, what, "-n", NAMESPACE),
+        env={**os.environ, "KUBECONFIG": str(path)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), WITHIN_S)
+    return out.decode().strip()
+
+
+async def _secrets(cluster: DevCluster, names: set[str]) -> dict[str, dict[str, str]]:
+    """Secret -> its values in plain text."""
+    found = (await get(cluster, "secrets"))["items"]
+    data = {o["metadata"]["name"]: o["data"] for o in found}
+    assert names <= set(data)
+    return {name: {k: base64.b64decode(v).decode() for k, v in data[name].items()} for name in names}
+
+
+async def _serves(config: str, passwords: dict[str, str], folder: Path) -> None:
+    """A real server starts with this configuration, lets the users in, and only with their passwords."""
+    port, monitor = free_ports(2)
+    moved = config.replace("0.0.0.0:4222", f"127.0.0.1:{port}").replace("0.0.0.0:8222", f"127.0.0.1:{monitor}")
+    file = folder / CONFIG_KEY
+    file.write_text(moved.replace('"/data"', msgspec.json.encode(str(folder / "data")).decode()))
+    server = ManagedProcess(Command("nats-server", nats_binary(), ("--config", str(file))), folder / "nats.log")
+    await server.start()
+    try:
+        url = f"nats://127.0.0.1:{port}"
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                server.check()
+                try:
+                    first = await _connected(url, "watcher", passwords["watcher"])
+                    break
+                except (OSError, nats.errors.Error):
+                    await asyncio.sleep(0.05)
+        await first.close()
+        for user in USERS:
+            connection = await _connected(url, user, passwords[user])
+            assert connection.is_connected
+            await connection.close()
+        with pytest.raises(nats.errors.Error, match="Authorization"):
+            await _connected(url, "watcher", passwords["scheduler"])
+    finally:
+        await server.stop()
+
+
+async def _connected(url: str, user: str, password: str) -> nats.NATS:
+    async def quiet(_: Exception) -> None:
+        return None
+
+    return await nats.connect(
+        url, user=user, password=password, allow_reconnect=False, error_cb=quiet, inbox_prefix=f"_INBOX_{user}"
+    )

@@ -1,0 +1,207 @@
+"""provisioning_request over a view: what each change leads to, once, and what further instances do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from services.provisioning_request.service import ProvisioningJudge
+from services.provisioning_request.settings import ProvisioningSettings
+from shared.api import names
+from shared.bus.interface import CaughtUp, ObjectChanged, Reset, Settled
+from shared.events.commands import (
+    Command,
+    CreateProvisioningRequest,
+    DeleteProvisioningRequest,
+    SetCheckActive,
+    SetCheckState,
+)
+from shared.events.decisions import Positions
+from shared.events.objects import KINDS, CheckState, Object, ProvisioningRequest, Tombstone, Workload
+from shared.events.outcomes import CommandOutcome
+from shared.events.subjects import ObjectName
+from shared.state.open_commands import CommandWriter
+from tests.unit.provisioning_request.objects import (
+    EVICTED,
+    RESERVED,
+    check,
+    config,
+    request,
+    true,
+    workload,
+)
+
+_KIND_OF = {type_: kind for kind, type_ in KINDS.items()}
+
+
+class Provisioning:
+    """The service without its loop."""
+
+    def __init__(self, *objects: Object, **settings: Any) -> None:
+        judge = ProvisioningJudge(ProvisioningSettings(**settings))
+        self.writer = CommandWriter("provisioning_request", judge, CollectorRegistry(), leads=True)
+        self.position = 100
+        self.now = 1000.0
+        changes = [self.change(o) for o in objects]
+        self.writer.fold([Reset(1, ""), *changes, CaughtUp(Positions(epoch=1))], self.now)
+
+    def change(self, object_: Object, **fields: Any) -> ObjectChanged:
+        self.position += 1
+        new = msgspec.structs.replace(object_, **{"version": self.position, **fields})
+        return ObjectChanged(ObjectName(_KIND_OF[type(new)], new.namespace, new.name), new, self.position)
+
+    def step(self, now: float | None = None) -> list[Command]:
+        self.now = self.now if now is None else now
+        return self.writer.step(self.now)
+
+    def put(self, object_: Object, **fields: Any) -> list[Command]:
+        self.writer.fold([self.change(object_, **fields)], self.now)
+        return self.step()
+
+    def gone(self, object_: Object) -> list[Command]:
+        self.position += 1
+        name = ObjectName(_KIND_OF[type(object_)], object_.namespace, object_.name)
+        tombstone = Tombstone(namespace=object_.namespace, name=object_.name, uid=object_.uid, version=self.position)
+        self.writer.fold([ObjectChanged(name, tombstone, self.position)], self.now)
+        return self.step()
+
+    def settle(self, command: Command, status: Any = "applied", version: int = 0) -> list[Command]:
+        outcome = CommandOutcome(command=command.id, subject="", status=status, version=version)
+        self.writer.fold([Settled(outcome, 1)], self.now)
+        return self.step()
+
+
+def kinds(commands: list[Command]) -> list[str]:
+    return sorted(type(command).__name__ for command in commands)
+
+
+def test_a_check_is_active_with_its_configuration_and_not_without() -> None:
+    service = Provisioning(config(), check(active=None))
+    (command,) = service.step()
+    assert isinstance(command, SetCheckActive)
+    assert command.active.status
+    assert service.put(check(active=command.active)) == []
+    service.settle(command, version=service.position)
+    (command,) = service.gone(config())
+    assert isinstance(command, SetCheckActive)
+    assert (command.active.status, command.active.reason) == (False, "BadParametersRef")
+    assert service.put(config()) == []
+
+
+def test_checks_of_other_controllers_are_left_alone() -> None:
+    other = check(controller="example.com/other", active=None)
+    service = Provisioning(config(), other, workload())
+    assert service.step() == []
+    assert service.put(workload(), checks=(CheckState(name="prov", state="Retry"),)) == []
+
+
+def test_a_request_is_made_once() -> None:
+    service = Provisioning(config(), check(), workload())
+    (create,) = service.step()
+    assert isinstance(create, CreateProvisioningRequest)
+    assert service.put(workload(), annotations={"unrelated": "x"}) == []
+    assert service.put(request(1)) == []
+    assert service.settle(create, version=service.position) == []
+    assert service.step(5000.0) == []
+
+
+def test_the_request_may_come_before_or_after_the_answer() -> None:
+    service = Provisioning(config(), check(), workload())
+    (create,) = service.step()
+    assert service.settle(create, version=200) == []
+    assert service.put(workload(), annotations={"unrelated": "x"}) == []
+    assert service.put(request(1), version=200) == []
+    assert service.step(5000.0) == []
+
+
+def test_a_refused_request_is_tried_again_after_a_pause() -> None:
+    service = Provisioning(config(), check(), workload())
+    (create,) = service.step()
+    assert service.settle(create, "rejected", version=5) == []
+    (again,) = service.step(1001.0)
+    assert (again.name, again.id != create.id) == (create.name, True)
+
+
+def test_the_whole_way_to_ready() -> None:
+    service = Provisioning(config(), check(), workload())
+    (create,) = service.step()
+    service.put(request(1))
+    service.settle(create, version=service.position)
+    (ready,) = service.put(request(1, true("Provisioned", "there it is")))
+    assert isinstance(ready, SetCheckState)
+    assert (ready.state, ready.message, len(ready.pod_set_updates)) == ("Ready", "there it is", 1)
+    assert service.put(workload(checks=[CheckState(name="prov", state="Ready", message="there it is")])) == []
+    assert service.settle(ready, version=service.position) == []
+
+
+def test_failure_eviction_and_the_next_attempt() -> None:
+    service = Provisioning(config(), check(), workload(), request(1))
+    assert service.step() == []
+    (retry,) = service.put(request(1, true("Failed", "no room")))
+    assert isinstance(retry, SetCheckState)
+    assert (retry.state, retry.requeue_after_s) == ("Retry", 60)
+    evicted = workload(conditions=(RESERVED, EVICTED), checks=[CheckState(name="prov", retry_count=1)])
+    (delete,) = service.put(evicted)
+    assert isinstance(delete, DeleteProvisioningRequest)
+    assert service.gone(request(1)) == []
+    assert service.put(workload(conditions=(EVICTED,), admission=None, checks=evicted.checks)) == []
+    (create,) = service.put(workload(checks=evicted.checks, incarnation="again"))
+    assert create.name == "wl-prov-2"
+
+
+def test_the_end_of_a_workload_cleans_up() -> None:
+    service = Provisioning(config(), check(), workload(), request(1))
+    assert service.step() == []
+    stub = Workload(namespace="ns", name="wl", uid="wl-uid", version=1, finished=True)
+    assert [c.name for c in service.put(stub)] == ["wl-prov-1"]
+
+
+def test_requests_of_an_earlier_workload_of_that_name_do_not_count() -> None:
+    service = Provisioning(config(), check(), workload(uid="new-uid"), request(1))
+    assert kinds(service.step()) == ["CreateProvisioningRequest"]
+
+
+def test_a_changed_configuration_reaches_the_workloads_of_its_checks() -> None:
+    service = Provisioning(config(), check(), workload(), request(1))
+    assert service.step() == []
+    commands = service.put(config(), class_name="other-class")
+    assert kinds(commands) == ["CreateProvisioningRequest", "DeleteProvisioningRequest"]
+
+
+def test_a_check_that_stops_working_makes_workloads_wait() -> None:
+    service = Provisioning(config(), check(), workload(), request(1))
+    assert service.step() == []
+    inactive = msgspec.structs.replace(true(names.ACTIVE), status=False)
+    commands = service.put(check(active=inactive))
+    assert kinds(commands) == ["DeleteProvisioningRequest", "SetCheckActive", "SetCheckState"]
+
+
+def test_a_workload_that_is_gone_wants_nothing() -> None:
+    service = Provisioning(config(), check(), workload(), request(1, true("Failed")))
+    service.writer.fold([service.change(workload())], 1000.0)
+    assert len(service.step()) == 1
+    assert service.gone(workload()) == []
+    assert service.gone(request(1)) == []
+    assert service.step(5000.0) == []
+
+
+@pytest.mark.parametrize("replica", [1, 2])
+def test_a_further_instance_leaves_its_elder_the_time_to_act(replica: int) -> None:
+    service = Provisioning(config(), check(), workload(), replica=replica, stagger_s=2.0)
+    assert service.step() == []
+    assert service.step(1000.0 + 2 * replica - 0.1) == []
+    assert len(service.step(1000.0 + 2 * replica)) == 1
+
+
+def test_a_further_instance_finds_it_done() -> None:
+    service = Provisioning(config(), check(), workload(), replica=1, stagger_s=2.0)
+    assert service.step() == []
+    assert service.put(request(1)) == []
+    assert service.step(1002.0) == []
+    failed: ProvisioningRequest = request(1, true("Failed"))
+    service.writer.fold([service.change(failed)], 1003.0)
+    assert service.step(1003.0) == []
+    assert kinds(service.step(1005.0)) == ["SetCheckState"]

@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from services.scheduler.handlers import Explanation
+from services.scheduler.settings import SchedulerSettings
+from shared.bus.interface import ObjectWrite
+from shared.events.decisions import Batch, Positions
+from shared.events.objects import FlavorQuota
+from shared.events.subjects import ObjectName
+from shared.state.validation import validate
+from tests.unit.scheduler.harness import Harness, quiet, until
+from tests.unit.state.builders import admit_of, basics, cluster_queue, flavor, local_queue, with_condition, workload
+
+
+@pytest.fixture
+async def harness() -> Harness:
+    """An open epoch with one ClusterQueue of 4 cpu."""
+    harness = Harness()
+    await harness.put(*basics())
+    await harness.open()
+    return harness
+
+
+async def test_a_workload_that_fits_is_admitted_by_a_fenced_batch(harness: Harness) -> None:
+    scheduler = harness.scheduler()
+    async with harness.running(scheduler):
+        await harness.put(workload("a", "2"))
+        await until(lambda: harness.admits())
+        [admit] = harness.admits()
+        assert (admit.key, admit.uid, admit.incarnation) == ("ns/a", "uid-a", workload("a", "2").incarnation)
+        assert admit.cluster_queue == admit.domain == "cq"
+        [assignment] = admit.pod_sets
+        assert (assignment.flavors, assignment.usage, assignment.count) == ({"cpu": "default"}, {"cpu": 2000}, 1)
+        entry = harness.broker.logs["0", 1][-1].entry
+        assert isinstance(entry, Batch)
+        assert entry.author == scheduler.author
+        assert entry.positions == Positions(epoch=1, objects=harness.broker.sequence, decisions=1)
+    assert harness.ready[-1] == (True, "")
+
+
+async def test_an_own_batch_counts_before_its_echo(harness: Harness) -> None:
+    scheduler = harness.scheduler()
+    async with harness.running(scheduler):
+        await until(lambda: scheduler.state.caught_up)
+        harness.broker.hold("decisions", "outcomes")
+        await harness.put(workload("a", "3"))
+        await until(lambda: len(harness.admits()) == 1)
+        await harness.put(workload("b", "3"), workload("c", "1"))
+        await until(lambda: len(harness.admits()) == 2)
+        await quiet()
+        assert [admit.key for admit in harness.admits()] == ["ns/a", "ns/c"]
+        harness.broker.release("decisions", "outcomes")
+        await quiet()
+        assert scheduler.state.assumptions.spending == 2
+        validate(scheduler.state, harness.now)
+
+
+async def test_freed_quota_admits_what_was_parked(harness: Harness) -> None:
+    scheduler = harness.scheduler()
+    async with harness.running(scheduler):
+        await harness.put(workload("a", "3"))
+        await until(lambda: len(harness.admits()) == 1)
+        await harness.apply(harness.identified_admits())
+        await harness.put(workload("b", "3"))
+        await until(lambda: harness.reports("ns/b"))
+        await harness.put(msgspec.structs.replace(harness.stored("ns/a"), finished=True))
+        await until(lambda: len(harness.admits()) == 2)
+        assert harness.admits()[1].key == "ns/b"
+        await until(lambda: scheduler.state.assumptions.spending == 1)
+
+
+async def test_a_rejected_admission_frees_the_quota_for_its_neighbour(harness: Harness) -> None:
+    async with harness.running(harness.scheduler()):
+        await harness.put(workload("a", "3"))
+        await until(lambda: len(harness.admits()) == 1)
+        await harness.put(workload("b", "3"))
+        await until(lambda: harness.reports("ns/b"))
+        [(id_, admit)] = harness.identified_admits()
+        await harness.reject(id_, admit, version=harness.version + 1)
+        await until(lambda: len(harness.admits()) == 2)
+        assert harness.admits()[1].key == "ns/b"
+        await quiet()
+        assert len(harness.admits()) == 2
+        await until(lambda: harness.metric("sluice_scheduler_rejected_decisions_total") == 1)
+
+
+async def test_a_rejected_workload_waits_for_the_state_that_proved_it(harness: Harness) -> None:
+    async with harness.running(harness.scheduler()):
+        await harness.put(workload("a", "3"))
+        await until(lambda: len(harness.admits()) == 1)
+        [(id_, admit)] = harness.identified_admits()
+        await harness.reject(id_, admit, version=harness.version + 1)
+        await quiet()
+        assert len(harness.admits()) == 1
+        edited = with_condition(harness.stored("ns/a"), generation=2)
+        await harness.put(edited)
+        await until(lambda: len(harness.admits()) == 2)
+        assert harness.admits()[1].incarnation == edited.incarnation
+
+
+async def test_repeated_rejections_wait_longer_each_time(harness: Harness) -> None:
+    async with harness.running(harness.scheduler()):
+        await harness.put(workload("a", "3"))
+        for count in (1, 2):
+            await until(lambda count=count: len(harness.admits()) == count)
+            id_, admit = harness.identified_admits()[-1]
+            await harness.reject(id_, admit, version=1)
+        await quiet()
+        assert len(harness.admits()) == 2
+        harness.now += 1.5
+        await harness.put(workload("other", "9"))
+        await until(lambda: len(harness.admits()) == 3)
+
+
+async def test_a_lost_race_is_decided_again_on_what_won(harness: Harness) -> None:
+    scheduler = harness.scheduler()
+    async with harness.running(scheduler):
+        await until(lambda: scheduler.state.caught_up)
+        harness.broker.hold("decisions")
+        rival = Batch(
+            author="rival",
+            positions=Positions(epoch=1, decisions=1),
+            decided_ns=0,
+            decisions=(admit_of(workload("b", "3")),),
+        )
+        await harness.broker.bus("scheduler").append(rival)
+        await harness.put(workload("a", "3"), workload("b", "3"), workload("c", "1"))
+        await until(lambda: harness.metric("sluice_scheduler_lost_races_total") == 1)
+        assert [admit.key for admit in harness.admits()] == ["ns/b"]
+        harness.broker.release("decisions")
+        await until(lambda: len(harness.admits()) == 2)
+        assert [admit.key for admit in harness.admits()] == ["ns/b", "ns/c"]
+        validate(scheduler.state, harness.now)
+
+
+@pytest.mark.parametrize("fault", ["unknown_written", "unknown_lost"])
+async def test_an_unanswered_append_is_neither_lost_nor_doubled(harness: Harness, fault: str) -> None:
+    scheduler = harness.scheduler()
+    async with harness.running(scheduler):
+        await until(lambda: scheduler.state.caught_up)
+        harness.broker.append_faults.append("unknown_written" if fault == "unknown_written" else "unknown_lost")
+        await harness.put(workload("a", "3"))
+        await until(lambda: harness.metric("sluice_scheduler_unknown_appends_total") == 1)
+        harness.now += 1
+        await harness.put(workload("b", "3"), workload("c", "1"))
+        await until(lambda: len(harness.admits()) == 2)
+        await quiet()
+        assert [admit.key for admit in harness.admits()] == ["ns/a", "ns/c"]
+        assert scheduler.state.assumptions.spending == 2
+        validate(scheduler.state, harness.now)
+
+
+async def test_no_more_than_k_decisions_are_unsettled(harness: Harness) -> None:
+    scheduler = harness.scheduler(SchedulerSettings(max_unsettled=3, retry_delay_s=0.0))
+    async with harness.running(scheduler):
+        await harness.put(*(workload(f"w{i}", "100m", created=i) for i in range(10)))
+        await until(lambda: len(harness.admits()) == 3)
+        await quiet()
+        assert len(harness.admits()) == 3
+        await harness.apply(harness.identified_admits()[:2])
+        await until(lambda: len(harness.admits()) == 5)
+        await quiet()
+        assert len(harness.admits()) == 5
+        assert harness.metric("sluice_scheduler_unsettled_decisions") == 3
+
+
+async def test_a_batch_too_large_is_split(harness: Harness) -> None:
+    async with harness.running(harness.scheduler(SchedulerSettings(batch_bytes=700, retry_delay_s=0.0))):
+        await harness.put(*(workload(f"w{i}", "100m", created=i) for i in range(8)))
+        await until(lambda: len(harness.admits()) == 8)
+        batches = [item.entry for item in harness.broker.logs["0", 1] if isinstance(item.entry, Batch)]
+        assert len(batches) >= 4
+        assert [admit.key for admit in harness.admits()] == [f"ns/w{i}" for i in range(8)]
+
+
+async def test_a_standby_follows_and_takes_over(harness: Harness) -> None:
+    first, second = harness.scheduler(), harness.scheduler(registry=CollectorRegistry())
+    async with AsyncExitStack() as life_of_first, AsyncExitStack() as life_of_second:
+        await life_of_first.enter_async_context(harness.running(first))
+        await until(lambda: harness.metric("sluice_scheduler_active") == 1)
+        await life_of_second.enter_async_context(harness.running(second))
+        await harness.put(workload("a", "3"))
+        await until(lambda: second.state.assumptions.spending == first.state.assumptions.spending == 1)
+        await quiet()
+        assert [item.entry.author for item in harness.broker.logs["0", 1] if isinstance(item.entry, Batch)] == [
+            first.author
+        ]
+        await life_of_first.aclose()
+        await harness.broker.leases["scheduler"][0][0].close()
+        await harness.put(workload("b", "3"), workload("c", "1"))
+        await until(lambda: len(harness.admits()) == 2)
+        assert [admit.key for admit in harness.admits()] == ["ns/a", "ns/c"]
+        assert harness.broker.logs["0", 1][-1].entry.author == second.author  # type: ignore[union-attr]
+
+
+async def test_nothing_is_decided_before_an_epoch_is_open() -> None:
+    harness = Harness()
+    await harness.put(*basics(), workload("a", "1"))
+    scheduler = harness.scheduler()
+    async with harness.running(scheduler):
+        await until(lambda: "ns/a" in scheduler.state.world.workloads)
+        await quiet()
+        assert harness.ready == [(False, "reading the bus"), (False, "start")]
+        await harness.open()
+        await until(lambda: len(harness.admits()) == 1)
+
+
+async def test_a_new_epoch_voids_decisions_that_did_not_land(harness: Harness) -> None:
+    scheduler = harness.scheduler()
+    async with harness.running(scheduler):
+        await harness.put(workload("a", "3"))
+        await until(lambda: len(harness.admits()) == 1)
+        await harness.open(epoch=2)
+        await until(lambda: len(harness.admits(epoch=2)) == 1)
+        assert scheduler.state.epoch == 2
+        assert scheduler.state.assumptions.spending == 1
+
+
+async def test_wiped_streams_admit_nobody_twice(harness: Harness) -> None:
+    scheduler = harness.scheduler()
+    async with harness.running(scheduler):
+        await harness.put(workload("a", "3"))
+        await until(lambda: len(harness.admits()) == 1)
+        await harness.apply(harness.identified_admits())
+        held = harness.stored("ns/a")
+        harness.broker.wipe()
+        await harness.put(*basics(), held, workload("b", "3"), workload("c", "1"))
+        await harness.open(epoch=2)
+        await until(lambda: len(harness.admits(epoch=2)) == 1)
+        await quiet()
+        assert [admit.key for admit in harness.admits(epoch=2)] == ["ns/c"]
+
+
+async def test_a_pending_workload_is_told_why_once(harness: Harness) -> None:
+    async with harness.running(harness.scheduler()):
+        await harness.put(workload("big", "9"), workload("a", "4"))
+        await until(lambda: harness.reports("ns/big"))
+        [report] = harness.reports("ns/big")
+        assert report.reason == "ExceedsMaxQuota"
+        assert "cpu in flavor default" in report.message
+        assert report.requests == {"main": {"cpu": 9000}}
+        assert (report.uid, report.kind, report.namespace) == ("uid-big", "workload", "ns")
+        await harness.put(workload("b", "100m"))
+        await until(lambda: harness.reports("ns/b"))
+        assert harness.reports("ns/b")[0].reason == "WaitingForQuota"
+        await quiet()
+        assert len(harness.reports()) == 2
+
+
+async def test_workloads_of_one_shape_are_told_the_same(harness: Harness) -> None:
+    async with harness.running(harness.scheduler()):
+        await harness.put(*(workload(f"w{i}", "9", created=i) for i in range(3)))
+        await until(lambda: len(harness.reports()) == 3)
+        await harness.put(workload("late", "9", created=7))
+        await until(lambda: len(harness.reports()) == 4)
+        assert {report.reason for report in harness.reports()} == {"ExceedsMaxQuota"}
+        assert len({report.message for report in harness.reports()}) == 1
+
+
+async def test_bad_objects_trouble_nobody_else(harness: Harness) -> None:
+    scheduler = harness.scheduler()
+    async with harness.running(scheduler):
+        broken = cluster_queue("broken")
+        quota = FlavorQuota(resource="cpu", nominal="four")
+        bad_flavor = msgspec.structs.replace(broken.groups[0].flavors[0], quotas=(quota,))
+        bad_group = msgspec.structs.replace(broken.groups[0], flavors=(bad_flavor,))
+        await harness.put(
+            msgspec.structs.replace(broken, groups=(bad_group,)),
+            cluster_queue("lost", flavors=("missing",)),
+            local_queue("lq-broken", "broken"),
+            local_queue("lq-lost", "lost"),
+            workload("in-broken", queue="lq-broken"),
+            workload("in-lost", queue="lq-lost"),
+            workload("unreadable", "many"),
+            workload("absurd", "999999999999999999999"),
+        )
+        await harness.gateway.put_objects([ObjectWrite(ObjectName("workload", "ns", "odd"), flavor("odd"))])
+        await harness.put(workload("fine", "1"))
+        await until(lambda: harness.admits() and harness.reports("ns/unreadable") and harness.reports("ns/absurd"))
+        assert [admit.key for admit in harness.admits()] == ["ns/fine"]
+        assert harness.reports("ns/unreadable")[0].reason == "Misconfigured"
+        assert harness.reports("ns/absurd")[0].reason == "ExceedsMaxQuota"
+        assert scheduler.state.fold.activity("lost").reason == "FlavorNotFound"
+        assert not scheduler.state.fold.activity("broken").active
+        assert "four" in scheduler.state.fold.activity("broken").message
+        validate(scheduler.state, harness.now)
+
+
+async def test_a_mended_queue_admits(harness: Harness) -> None:
+    async with harness.running(harness.scheduler()):
+        lost = cluster_queue("lost", flavors=("missing",))
+        await harness.put(lost, local_queue("lq-lost", "lost"), workload("a", queue="lq-lost"))
+        await quiet()
+        assert harness.admits() == []
+        await harness.put(flavor("missing"))
+        await until(lambda: harness.admits())
+
+
+async def test_requeue_at_is_a_timer(harness: Harness) -> None:
+    scheduler = harness.scheduler()
+    async with harness.running(scheduler):
+        await harness.put(workload("a", "1", requeue_at=int(harness.now) + 30))
+        await until(lambda: scheduler.state.next_timer() == harness.now + 30)
+        await quiet()
+        assert harness.admits() == []
+        harness.now += 31
+        await harness.put(workload("other", "9"))
+        await until(lambda: harness.admits())
+
+
+async def test_each_admission_is_a_span_of_its_jobs_trace(harness: Harness) -> None:
+    parent = "00-11111111222233334444555555555555-aaaaaaaaaaaaaaaa-01"
+    async with harness.running(harness.scheduler()):
+        await harness.put(workload("a", "1"), trace=parent)
+        await until(lambda: harness.spans.get_finished_spans())
+        [span] = harness.spans.get_finished_spans()
+        assert span.name == "scheduler.admit"
+        assert span.context is not None
+        assert span.parent is not None
+        assert f"{span.context.trace_id:032x}" == "11111111222233334444555555555555"
+        assert f"{span.parent.span_id:016x}" == "aaaaaaaaaaaaaaaa"
+        [admit] = harness.admits()
+        assert admit.trace == f"00-11111111222233334444555555555555-{span.context.span_id:016x}-01"
+
+
+async def test_explain_and_positions_answer(harness: Harness) -> None:
+    scheduler = harness.scheduler()
+    bus = harness.broker.bus("visibility")
+
+    async def explain(key: str) -> Explanation:
+        return msgspec.json.decode(await bus.request("scheduler", "explain", key.encode(), 1.0), type=Explanation)
+
+    async with harness.running(scheduler):
+        await harness.put(workload("a", "3"), workload("big", "9"), workload("same", "9"))
+        await until(lambda: len(harness.reports()) == 2)
+        big = await explain("ns/big")
+        assert (big.state, big.cluster_queue, big.reason, big.place) == ("parked", "cq", "ExceedsMaxQuota", 0)
+        assert big.refusal is not None
+        assert big.refusal.pod_sets[0].reasons[0].maximum == 4000
+        assert (await explain("ns/same")).like == "ns/big"
+        decided = await explain("ns/a")
+        assert (decided.state, decided.reason) == ("decided", "")
+        assert [chapter.what for chapter in decided.story] == ["seen", "decided"]
+        assert (await explain("ns/nobody")).state == "unknown"
+        await harness.apply(harness.identified_admits())
+        await until(lambda: scheduler.state.assumptions.spending == 0)
+        assert (await explain("ns/a")).state == "holds_quota"
+        where = msgspec.json.decode(await bus.request("scheduler", "positions", b"", 1.0), type=Positions)
+        assert where == scheduler.state.positions
