@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 from devcluster.ports import free_ports
 from devcluster.processes import Command, ManagedProcess
 from shared.bus.server_config import Server, write_config
@@ -103,11 +105,16 @@ class NatsServer:
         await self.start()
 
     async def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal and, if it ends the server, wait for that."""
+        """Send a signal and wait for its effect, if it ends or stops the server."""
         process = self._running()
         process.send(number)
         if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
             await process.wait()
+        elif number == signal.SIGSTOP:
+            server = psutil.Process(process.pid)
+            async with asyncio.timeout(READY_WITHIN_S):
+                while server.status() != psutil.STATUS_STOPPED:  # noqa: ASYNC110 - of another process
+                    await asyncio.sleep(0.005)
 
     async def wipe(self) -> None:
         """Stop, forget every stream, start again on the same port."""

@@ -25,6 +25,7 @@ class SchedulerMetrics:
         own = "sluice_scheduler_"
         self.cycles = Counter(f"{own}cycles_total", "Scheduling cycles.", registry=registry)
         self.heads = Counter(f"{own}heads_total", "Workloads admitted or refused.", registry=registry)
+        self.failed = Counter(f"{own}failed_cycles_total", "Cycles that ended in an error.", registry=registry)
         self.appended = Counter(f"{own}batches_appended_total", "Batches that are in the log.", registry=registry)
         self.lost = Counter(f"{own}lost_races_total", "Appends that the fence refused.", registry=registry)
         self.unknown = Counter(f"{own}unknown_appends_total", "Appends without an answer.", registry=registry)

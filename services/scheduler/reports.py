@@ -6,6 +6,7 @@ never. The refusals themselves are kept for `explain`. Which workloads are refus
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
@@ -49,7 +50,7 @@ class PendingReports:
         self._burst = float(burst)
         self._tokens = float(burst)
         self._filled_at: float | None = None
-        self._urgent: dict[str, None] = {}
+        self._urgent: OrderedDict[str, None] = OrderedDict()
         self._later: list[tuple[float, str]] = []
         self._waits: set[str] = set()
         self._sent: dict[str, _Sent] = {}
@@ -108,9 +109,7 @@ class PendingReports:
 
     def _next_urgent(self) -> Iterator[str]:
         while self._urgent and self._tokens >= 1:
-            key = next(iter(self._urgent))
-            del self._urgent[key]
-            yield key
+            yield self._urgent.popitem(last=False)[0]
 
     def _is_news(self, key: str, entry: NotAdmitted, workload: Workload, now: float) -> bool:
         said = next((c for c in workload.conditions if c.type == "QuotaReserved"), None)

@@ -27,6 +27,7 @@ from opentelemetry.trace import Span, Tracer
 from prometheus_client import CollectorRegistry
 
 from services.scheduler import handlers
+from services.scheduler.faults import quarantine
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.reports import PendingReports, Refused
 from services.scheduler.settings import SchedulerSettings
@@ -275,15 +276,18 @@ class Scheduler:
         state, settings = self.state, self._settings
         limit = settings.batch_decisions
         while True:
-            decided = run_batch(
-                state.world,
-                now,
-                limits=BatchLimits(
-                    max_decisions=limit,
-                    max_unsettled=settings.max_unsettled - state.assumptions.spending + len(state.world.assumed),
-                ),
-                should_stop=self._budget(),
+            limits = BatchLimits(
+                max_decisions=limit,
+                max_unsettled=settings.max_unsettled - state.assumptions.spending + len(state.world.assumed),
             )
+            try:
+                decided = run_batch(state.world, now, limits=limits, should_stop=self._budget())
+            except Exception as error:
+                log.exception("a cycle failed")
+                self.metrics.failed.inc()
+                if not quarantine(state, f"cannot be decided on: {error!r}", now):
+                    raise
+                continue
             spans = self._spans(decided)
             message = handlers.batch_message(
                 decided,

@@ -169,6 +169,8 @@ class Gateway:
         self._public.changed(change)
         match change.kind:
             case "job":
+                if change.new is not None:
+                    self._reconciler.saw(self._kinds["Job"], change.new)
                 self._job_changed(change.subject)
             case "workload":
                 self._workload_changed(change)

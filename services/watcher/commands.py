@@ -71,8 +71,8 @@ class CommandRunner:
         self._budget = budget
         self._tracer = tracer
         self._now = now
-        self._newest: dict[str, int] = {}
-        """Sequence of the newest open command, per subject."""
+        self._newest: dict[str, OpenCommand] = {}
+        """The newest open command, per subject."""
         self._informing: OrderedDict[str, OpenCommand] = OrderedDict()
         self._told = asyncio.Event()
 
@@ -85,11 +85,11 @@ class CommandRunner:
                     self._take(command)
 
     def _take(self, taken: OpenCommand) -> None:
-        newest = self._newest.get(taken.subject, 0)
-        if taken.sequence <= newest:
-            # The stream redelivers; this one is on its way, or was replaced.
+        newest = self._newest.get(taken.subject)
+        if newest is not None and (newest.sequence, newest.command.id) == (taken.sequence, taken.command.id):
+            # Delivered again; it is on its way. A lower sequence is no sign of that: streams may have been wiped.
             return
-        self._newest[taken.subject] = taken.sequence
+        self._newest[taken.subject] = taken
         if isinstance(taken.command, _INFORMATIONAL):
             older = self._informing.pop(taken.subject, None)
             if older is not None:
@@ -129,7 +129,7 @@ class CommandRunner:
 
     def _submit(self, taken: OpenCommand) -> None:
         async def run() -> None:
-            if self._newest.get(taken.subject) == taken.sequence:
+            if self._newest.get(taken.subject) is taken:
                 await self._carry_out(taken)
             else:
                 self._answer(taken, _REPLACED)
@@ -232,7 +232,7 @@ class CommandRunner:
             )
 
         def done() -> None:
-            if self._newest.get(taken.subject) == taken.sequence:
+            if self._newest.get(taken.subject) is taken:
                 del self._newest[taken.subject]
 
         self._outcomes.put(outcome, command=taken, done=done)

@@ -41,8 +41,12 @@ class JobRuns:
         if run.stopped_at is None:
             run.stopped_at = self._now()
 
+    def follows(self, uid: str) -> bool:
+        """Whether anything was done to the job, so that its views matter."""
+        return uid in self._runs
+
     def observe(self, kind: JobKind, uid: str, job: JsonObject) -> None:
-        """Look at the newest view of a job."""
+        """Take note of a view of a job; each one counts, a short run may show in a single one."""
         run = self._runs.get(uid)
         if run is not None and (kind.active(job) or kind.held(job) is False):
             run.seen_running = True

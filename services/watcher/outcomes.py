@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from shared.bus.interface import GatewayBus, OpenCommand
+from shared.bus.interface import GatewayBus, OpenCommand, StreamsLost
 from shared.events.outcomes import Outcome
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,10 @@ class OutcomePublisher:
                 await self._bus.settle([answer.outcome for answer in answers])
                 if commands:
                     await self._bus.close_commands(commands)
+                break
+            except StreamsLost as error:
+                # What they answer went with the streams: decisions are void, commands will be asked for anew under other sequences.
+                logger.warning("outcomes dropped", extra={"count": len(answers), "error": str(error)})
                 break
             except Exception as error:  # noqa: BLE001 - identical outcomes may be published twice, so the batch is simply tried again
                 logger.warning("cannot publish outcomes", extra={"count": len(answers), "error": str(error)})

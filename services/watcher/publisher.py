@@ -123,18 +123,20 @@ class Publisher:
             self._published.clear()
             self._listening = True
             held = await self._bus.load_objects()
-            position, epoch, ahead = self._compare(held)
+            position, epoch, ahead = await self._compare(held)
             if not ahead:
                 position = max(position, await self._write_marked())
                 self._running.set()
             self.position = position
         return Refilled(position, epoch, ahead)
 
-    def _compare(self, held: dict[str, tuple[int, Object]]) -> tuple[int, int, str]:
+    async def _compare(self, held: dict[str, tuple[int, Object]]) -> tuple[int, int, str]:
         """Mark what differs. (highest position seen, highest epoch, why the API is behind OBJECTS)"""
         position, epoch, ahead = 0, 0, ""
         known: dict[ObjectName, Object] = {}
-        for subject, (sequence, found) in held.items():
+        for count, (subject, (sequence, found)) in enumerate(held.items()):
+            if count % BATCH == 0:
+                await asyncio.sleep(0)
             position = max(position, sequence)
             if isinstance(found, Epoch):
                 epoch = max(epoch, found.version)
@@ -150,7 +152,7 @@ class Publisher:
             stored = self._store.get(name.kind, name.namespace, name.name)
             unreadable = self._store.is_unreadable(name.kind, name.namespace, name.name)
             if stored is None and not unreadable and not isinstance(found, Tombstone):
-                self._marked[name] = self._tombstone(name, found)
+                self._marked.setdefault(name, self._tombstone(name, found))
             listed = self._store.version_of(name.kind)
             if found.version > max(listed, stored.version if stored else 0) and listed and not ahead:
                 ahead = (
@@ -158,12 +160,15 @@ class Publisher:
                 )
         for kind in KINDS.values():
             if kind.on_bus:
-                for stored in self._store.of_kind(kind.token):
+                for count, stored in enumerate(self._store.of_kind(kind.token)):
+                    if count % BATCH == 0:
+                        # Much to do, and the Lease has to be renewed meanwhile. What changes now is marked by `changed`.
+                        await asyncio.sleep(0)
                     name = ObjectName(kind.token, stored.namespace, stored.name)
                     if (projection := self._project(stored)) is not None and known.get(name) == projection:
                         self._acknowledge(name, stored.version)
                     elif projection is not None:
-                        self._marked[name] = None
+                        self._marked.setdefault(name, None)
         return position, epoch, ahead
 
     def _tombstone(self, name: ObjectName, found: Object) -> Tombstone:

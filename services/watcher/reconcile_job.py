@@ -101,7 +101,6 @@ class JobReconciler:
                 self._runs.forget(stored.uid)
             return None
         job = job_of(kind, stored)
-        self._runs.observe(kind, job.uid, job.manifest)
         standing = await self._standing(job)
         if not standing.managed:
             return None
@@ -115,6 +114,11 @@ class JobReconciler:
         # A stop on the way may have brought a newer view.
         newest = self._store.get(_KIND, namespace, name)
         return None if newest is None else await self._with_workload(job_of(kind, newest), matched)
+
+    def saw(self, kind: JobKind, stored: Stored) -> None:
+        """A new view of a job, whether or not a pass will come to see it."""
+        if self._runs.follows(stored.uid):
+            self._runs.observe(kind, stored.uid, job_of(kind, stored).manifest)
 
     async def adopt_orphan(self, namespace: str, name: str) -> None:
         """A workload that no job owns any more: it is over, and may go."""

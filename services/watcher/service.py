@@ -17,7 +17,6 @@ import contextlib
 import os
 import secrets
 import socket
-from collections.abc import Iterator
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -38,6 +37,7 @@ from shared.runtime.service import Context
 _STANDBY_AFTER_S = 1.0
 """A Lease that is free is ours before this, and one round of lists is saved."""
 _LOOK_S = 0.5
+_STEP = 500
 
 
 async def serve(ctx: Context[WatcherSettings]) -> None:
@@ -94,25 +94,27 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
         )
         standing = asyncio.create_task(lease.run())
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_until_lost(lease, standing))
-                group.create_task(_tell_health(ctx, lease, intake, keeper))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_until_lost(lease, standing))
+                tasks.create_task(_tell_health(ctx, lease, intake, keeper))
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(lease.held.wait(), _STANDBY_AFTER_S)
                 was_standby = not lease.held.is_set()
-                group.create_task(intake.run())
+                tasks.create_task(intake.run())
                 await lease.held.wait()
-                group.create_task(_certificates(ctx, client).run())
+                tasks.create_task(_certificates(ctx, client).run())
                 if was_standby:
                     await intake.relist()
                 await intake.synced.wait()
                 store.subscribe(publisher.changed)
                 store.subscribe(gateway.changed)
-                for change in _everything(store):
-                    gateway.changed(change)
-                group.create_task(publisher.run())
-                group.create_task(gateway.run())
-                group.create_task(keeper.run())
+                await _tell_everything(store, gateway)
+                tasks.create_task(publisher.run())
+                tasks.create_task(gateway.run())
+                tasks.create_task(keeper.run())
+        except BaseExceptionGroup as group:
+            # One cause, one line in the log; several stay together.
+            raise group.exceptions[0] if len(group.exceptions) == 1 else group from None
         finally:
             standing.cancel()
             await asyncio.wait({standing})
@@ -187,10 +189,15 @@ async def _tell_health(ctx: Context[WatcherSettings], lease: LeaderLease, intake
         await asyncio.sleep(_LOOK_S)
 
 
-def _everything(store: Store) -> Iterator[Change]:
+async def _tell_everything(store: Store, gateway: Gateway) -> None:
+    """Hand over what was there before the writing half listened. In steps: there may be much, and the Lease has to be renewed."""
     for token in KINDS:
-        for stored in store.of_kind(token):
-            yield Change(token, None, stored, stored.version)
+        for count, seen in enumerate(store.of_kind(token)):
+            if count % _STEP == 0:
+                await asyncio.sleep(0)
+            stored = store.get(token, seen.namespace, seen.name)
+            if stored is not None:
+                gateway.changed(Change(token, None, stored, stored.version))
 
 
 def _call_counter(registry: CollectorRegistry) -> OnCall:

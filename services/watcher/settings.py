@@ -39,3 +39,17 @@ class WatcherSettings(BaseSettings, frozen=True, kw_only=True):
     status_per_s: float = 50.0
     """Status writes that inform: queues, reasons of pending workloads."""
     status_burst: int = 100
+
+    def __post_init__(self) -> None:
+        # A call that outlives the Lease could land after somebody else took over (R2).
+        if self.api_timeout_s >= self.lease_duration_s:
+            raise ValueError(
+                f"api_timeout_s ({self.api_timeout_s}) must be less than lease_duration_s ({self.lease_duration_s})"
+            )
+        if self.lease_renew_s >= self.lease_duration_s:
+            raise ValueError(
+                f"lease_renew_s ({self.lease_renew_s}) must be less than lease_duration_s ({self.lease_duration_s})"
+            )
+        for name in ("events_per_s", "events_burst", "status_per_s", "status_burst", "lane_workers", "check_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be more than 0")

@@ -10,17 +10,17 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from shared.bus.connection import Connection, Disconnected, NoResponders
+from shared.bus.connection import Connection
 from shared.bus.consumer import HEARTBEAT_S, Received, Source
 from shared.bus.interface import OpenCommand
-from shared.bus.jetstream import JetStream, JetStreamError
+from shared.bus.jetstream import TROUBLE as TROUBLE
+from shared.bus.jetstream import JetStream
 from shared.bus.publishing import BACKOFF_S
 from shared.events import commands, streams, subjects
 
 log = logging.getLogger(__name__)
 
 STREAM = "COMMANDS"
-TROUBLE = (JetStreamError, NoResponders, Disconnected, TimeoutError)
 
 
 class DeliveryCounter:

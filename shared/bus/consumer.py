@@ -202,8 +202,11 @@ class Source:
                 self._break(f"away for {now - self._heard:.0f} s", missed=True)
                 return
             self._heard = now
-            if headers is not None and headers.startswith(b"NATS/1.0 1"):
-                self._control(reply, headers)
+            if headers is not None and headers.startswith(b"NATS/1.0 "):
+                if headers.startswith(b"NATS/1.0 1"):
+                    self._control(reply, headers)
+                else:
+                    self._break(f"status {headers[9:].splitlines()[0].decode(errors='replace')}")
                 return
             sequence, consumer_seq, stamp, pending = parse_reply(reply)
             if consumer_seq != self._next_consumer_seq:

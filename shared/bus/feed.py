@@ -18,15 +18,13 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-import msgspec
-
 from shared.bus.client import header
-from shared.bus.connection import Connection, Disconnected, NoResponders
+from shared.bus.connection import Connection
 from shared.bus.consumer import AWAY_LIMIT_S, HEARTBEAT_S, Received, Source
 from shared.bus.counters import Counters
 from shared.bus.epochs import EpochReader
-from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled
-from shared.bus.jetstream import JetStream, JetStreamError, StreamInfo
+from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled, Skipped
+from shared.bus.jetstream import TROUBLE, JetStream, JetStreamError, StreamInfo
 from shared.bus.permissions import consumer_name
 from shared.bus.publishing import BACKOFF_S, TRACEPARENT
 from shared.events import decisions, objects, outcomes, subjects
@@ -36,8 +34,6 @@ from shared.events.decisions import Positions
 log = logging.getLogger(__name__)
 
 TRACE_HEADER = TRACEPARENT.encode()
-TROUBLE = (JetStreamError, NoResponders, Disconnected, TimeoutError, msgspec.DecodeError)
-"""What a request may raise without anybody being at fault; the next step tries again."""
 
 MoveAside = Callable[[str, Received, str], Awaitable[None]]
 """(stream, message, error): what to do with a message that cannot be decoded; it does not raise for a bus that is away."""
@@ -259,6 +255,7 @@ class NatsFeed:
                 found = objects.codec.decode(message.payload)
             except ValueError as error:
                 await self._malformed("OBJECTS", message, error)
+                items.append(Skipped("OBJECTS", message.sequence))
                 continue
             trace = header(message.headers, TRACE_HEADER)
             items.append(ObjectChanged(name, found, message.sequence, trace))
@@ -268,12 +265,14 @@ class NatsFeed:
                     items.append(Logged(decisions.codec.decode(message.payload), message.sequence))
                 except MalformedMessage as error:
                     await self._malformed(self._log.stream, message, error)
+                    items.append(Skipped("DECISIONS", message.sequence))
         if self._outcomes is not None:
             for message in await self._outcomes.take():
                 try:
                     items.append(Settled(outcomes.codec.decode(message.payload), message.sequence))
                 except MalformedMessage as error:
                     await self._malformed("OUTCOMES", message, error)
+                    items.append(Skipped("OUTCOMES", message.sequence))
         self._counters.decoded += len(items)
         if self._behind and all(s.is_open and s.caught_up for s in self._data_sources()):
             self._behind = False

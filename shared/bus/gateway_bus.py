@@ -16,7 +16,7 @@ from shared.bus import log as decision_log
 from shared.bus.connection import Connection
 from shared.bus.consumer import Received, Source
 from shared.bus.interface import Logged, ObjectWrite, OpenCommand, StreamsLost
-from shared.bus.jetstream import JetStreamError
+from shared.bus.jetstream import TROUBLE, JetStreamError
 from shared.bus.objects_store import ObjectsStore, Stored, stored_of
 from shared.bus.permissions import consumer_name
 from shared.bus.publishing import BACKOFF_S, MESSAGE_ID, TRACEPARENT, Ack, Outgoing
@@ -144,7 +144,7 @@ class NatsGatewayBus(NatsBus):
                     try:
                         await self._js.delete_message("COMMANDS", sequence)
                         return
-                    except open_commands.TROUBLE as error:
+                    except TROUBLE as error:
                         if wait_s is None:
                             # It is found open again after the next start; handling it twice does no harm.
                             log.error("a command could not be closed: %s", error, extra={"sequence": sequence})
@@ -228,7 +228,7 @@ class NatsGatewayBus(NatsBus):
                         return found
                     async with asyncio.timeout(5):
                         await activity.wait()
-            except open_commands.TROUBLE as error:
+            except TROUBLE as error:
                 if isinstance(error, JetStreamError) and error.not_found:
                     raise StreamsLost(f"{stream}: {error}") from error
                 log.info("reading %s again: %s", stream, error or type(error).__name__)
@@ -247,7 +247,7 @@ class NatsGatewayBus(NatsBus):
             except JetStreamError as error:
                 if error.not_found:
                     raise StreamsLost(f"stream {stream.name} is missing, {subject} cannot be written") from error
-            except open_commands.TROUBLE:
+            except TROUBLE:
                 return
 
 

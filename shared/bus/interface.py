@@ -7,7 +7,7 @@ streams behind a single `Reset`. It never sees a stream name.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -60,7 +60,14 @@ class CaughtUp(msgspec.Struct, frozen=True):
     positions: Positions
 
 
-FeedItem = Reset | ObjectChanged | Logged | Settled | CaughtUp
+class Skipped(msgspec.Struct, frozen=True):
+    """A message that nobody can read was moved aside; all that is left of it is its position, behind which the fence stands."""
+
+    stream: Literal["OBJECTS", "DECISIONS", "OUTCOMES"]
+    position: int
+
+
+FeedItem = Reset | ObjectChanged | Logged | Settled | Skipped | CaughtUp
 
 
 class Feed(Protocol):

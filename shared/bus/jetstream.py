@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from shared.bus.connection import Connection
+from shared.bus.connection import Connection, Disconnected, NoResponders
 from shared.events.streams import Stream
 
 S_NS = 1_000_000_000
@@ -45,6 +45,10 @@ class JetStreamError(Exception):
     @property
     def not_found(self) -> bool:
         return self.error.err_code in _NOT_FOUND or self.error.code == 404
+
+
+TROUBLE = (JetStreamError, NoResponders, Disconnected, TimeoutError, msgspec.DecodeError)
+"""What a request may raise without anybody being at fault: the server is coming back, or a stream is just being made. Try again."""
 
 
 class StreamState(msgspec.Struct, frozen=True, gc=False):

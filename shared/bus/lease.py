@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 STREAM = f"KV_{LEASES_BUCKET}"
 OPERATION = "KV-Operation"
 RENEW_EVERY_S = LEASE_TTL_S / 3
+RETRY_S = 0.1
 TRY_EVERY_S = 0.5
 TRUSTED_S = LEASE_TTL_S * 0.8
 """Less than the server waits: we stop believing before another may begin."""
@@ -65,13 +66,15 @@ class NatsLease:
         return self._revision > 0 and time.monotonic() - self._renewed < TRUSTED_S
 
     async def wait_until_held(self) -> None:
-        """Raises BusClosed when the bus is closed, RuntimeError when it was released."""
+        """Raises BusClosed when the bus is closed, RuntimeError when it was released, PermissionError when the role is another service's."""
         async with self._change:
             while not self.held:
                 if self._connection.closed:
                     raise BusClosed(self._role)
                 if not self._wanted:
                     raise RuntimeError(f"the lease {self._role} was released")
+                if self._task.done():
+                    self._task.result()
                 # The time-out sees a bus that is closed meanwhile.
                 try:
                     async with asyncio.timeout(1):
@@ -91,8 +94,8 @@ class NatsLease:
     async def _contend(self) -> None:
         while True:
             if self._revision:
-                await self._renew()
-                await asyncio.sleep(RENEW_EVERY_S if self._revision else 0)
+                # Without an answer there is no time to lose: a second attempt still comes before the end.
+                await asyncio.sleep(RENEW_EVERY_S if await self._renew() else RETRY_S)
                 continue
             began = time.monotonic()
             expected = await self._vacant()
@@ -105,14 +108,16 @@ class NatsLease:
                 continue
             await asyncio.sleep(TRY_EVERY_S)
 
-    async def _renew(self) -> None:
+    async def _renew(self) -> bool:
         began = time.monotonic()
         revision = await self._publish(self._revision, self._holder.encode(), {})
         if revision:
             self._revision, self._renewed = revision, began
-        elif revision == 0 or not self.held:
+            return True
+        if revision == 0 or not self.held:
             log.warning("lease lost", extra={"role": self._role})
             self._revision = 0
+        return False
 
     async def _publish(self, expected: int, value: bytes, headers: dict[str, str]) -> int | None:
         """The new revision; 0 if another one was there first; None if nobody answered."""

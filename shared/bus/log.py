@@ -10,17 +10,15 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from shared.bus.connection import Connection, Disconnected, NoResponders
+from shared.bus.connection import Connection
 from shared.bus.consumer import HEARTBEAT_S, Received, Source
 from shared.bus.interface import Logged, StreamsLost
-from shared.bus.jetstream import JetStreamError
+from shared.bus.jetstream import TROUBLE
 from shared.bus.publishing import BACKOFF_S
 from shared.events import decisions, subjects
 from shared.events.codec import MalformedMessage
 
 logger = logging.getLogger(__name__)
-
-TROUBLE = (JetStreamError, NoResponders, Disconnected, TimeoutError)
 
 
 async def follow(

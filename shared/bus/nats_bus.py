@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ssl
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from shared.bus.connection import Connection
 from shared.bus.gateway_bus import NatsGatewayBus
+from shared.bus.interface import Bus, GatewayBus
 from shared.bus.permissions import consumer_name
 from shared.bus.service_bus import NatsBus
 from shared.bus.streams import PURGE_GRACE_S
@@ -54,3 +55,10 @@ async def connect(
             connection, replica=replica, shard=shard, stream_replicas=stream_replicas, purge_grace_s=purge_grace_s
         )
     return NatsBus(connection, replica=replica, shard=shard)
+
+
+if TYPE_CHECKING:
+
+    def _fit(service: NatsBus, gateway: NatsGatewayBus) -> tuple[Bus, GatewayBus]:
+        """Both are what services are promised."""
+        return service, gateway

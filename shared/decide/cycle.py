@@ -5,7 +5,7 @@ back at its end by the journal, what is admitted stays as an assumption. It writ
 batch to the log, and calls `rollback` if the append was lost.
 
 Steps of a cycle (core rules 6.1, 6.6):
-1. Take the head of each active ClusterQueue that has one (or the heads left over from a cut cycle).
+1. Take the head of each active ClusterQueue that has one; or go on with a cycle that was cut.
 2. Nominate: refuse what cannot be looked at, else find flavors on the state at the start of the cycle.
 3. Order the entries (`shared.decide.order`).
 4. Process one by one on the state as changed by earlier entries: admit, or refuse and set capacity aside.
@@ -22,6 +22,7 @@ from shared.decide import reasons
 from shared.decide.assignment import Assignment, Mode
 from shared.decide.flavors import SearchSettings, assign
 from shared.decide.order import HeadKey, HeadOrder, head_key
+from shared.decide.partial import largest
 from shared.decide.reservation import set_aside
 from shared.model.cluster_queue import ClusterQueue
 from shared.model.flavor_resources import Vector
@@ -37,6 +38,7 @@ class CycleSettings(msgspec.Struct, frozen=True):
     search: SearchSettings = SearchSettings()
     order: HeadOrder = HeadOrder()
     preserve_scan_progress: bool = True
+    partial_admission: bool = True
 
 
 class BatchLimits(msgspec.Struct, frozen=True, gc=False):
@@ -99,6 +101,15 @@ class _Entry(msgspec.Struct):
     order: HeadKey
 
 
+class _CutCycle(msgspec.Struct):
+    """The rest of a cycle that reached its budget, with all it needs to go on as if it had not been cut."""
+
+    changes: int
+    """`World.changes` at the cut: after any change from outside a new cycle is taken instead."""
+    entries: list[_Entry]
+    set_aside: list[tuple[str, Vector]]
+
+
 class _Outcome(msgspec.Struct):
     """What one cycle did."""
 
@@ -140,7 +151,7 @@ def run_batch(
     while True:
         budget = min(limits.max_decisions - len(admits), limits.max_unsettled - len(world.assumed))
         if budget <= 0 or (cycles and should_stop()):
-            more = bool(world.cut_heads or world.pending.ready())
+            more = bool(world.pending.ready())
             break
         outcome = run_cycle(world, now, settings=settings, budget=budget)
         if not outcome.heads:
@@ -175,13 +186,13 @@ def rollback(world: World, batch: Batch, now: float) -> None:
             world.pending.progress.pop(key, None)
         elif world.pending.place_of(key) is not None:
             world.pending.progress[key] = progress
-    world.cut_heads.clear()
+    world.unfinished = None
 
 
 def run_cycle(
     world: World, now: float, *, settings: CycleSettings = DEFAULT_SETTINGS, budget: int = 1 << 30
 ) -> _Outcome:
-    """One exact cycle; entries beyond `budget` admissions are given back unseen and come first in the next cycle."""
+    """One exact cycle; after `budget` admissions the rest is left to the next call, which goes on where this one stopped."""
     return _Cycle(world, now, settings).run(budget)
 
 
@@ -193,24 +204,21 @@ class _Cycle:
         self.now = now
         self.settings = settings
         self.outcome = _Outcome([], [], [])
-        world.cycle += 1
+        self.set_aside: list[tuple[str, Vector]] = []
 
     def run(self, budget: int) -> _Outcome:
-        entries = []
-        for name, info in self._heads():
-            entry = self._nominate(name, info)
-            if entry is not None:
-                entries.append(entry)
-        entries.sort(key=lambda entry: entry.order)
+        entries = self._left_over() or self._nominated()
         forest = self.world.forest
         mark = forest.mark()
+        for queue, usage in self.set_aside:
+            forest.add_usage(queue, usage)
         admitted: list[_Entry] = []
         refusals: list[tuple[_Entry, RequeueReason, str]] = []
         cut: list[_Entry] = []
-        for entry in entries:
+        for place, entry in enumerate(entries):
             if len(admitted) >= budget:
-                cut.append(entry)
-                continue
+                cut = entries[place:]
+                break
             verdict = self._process(entry)
             if verdict is None:
                 admitted.append(entry)
@@ -222,27 +230,40 @@ class _Cycle:
         for entry, requeue, reason in refusals:
             refusal = reasons.refusal_of(entry.assignment, reason, _note(requeue))
             self._put_back(entry.queue.name, entry.info, refusal, requeue, entry.assignment)
-        for entry in cut:
-            self.world.pending.give_back(entry.queue.name, entry.info)
-            self.world.cut_heads[entry.queue.name] = entry.info.key
-        self.outcome.cut = bool(cut)
+        self._cut(cut)
         return self.outcome
 
-    def _heads(self) -> list[tuple[str, WorkloadInfo]]:
+    def _cut(self, entries: list[_Entry]) -> None:
+        """Leave these entries to the next call."""
+        for entry in entries:
+            self.world.pending.give_back(entry.queue.name, entry.info)
+        if entries:
+            self.outcome.cut = True
+            self.world.unfinished = _CutCycle(self.world.changes, entries, self.set_aside)
+
+    def _left_over(self) -> list[_Entry]:
+        """The rest of a cut cycle, if nothing has changed since."""
+        left, self.world.unfinished = self.world.unfinished, None
+        if not isinstance(left, _CutCycle) or left.changes != self.world.changes:
+            return []
+        self.set_aside = left.set_aside
+        for entry in left.entries:
+            self.world.pending.pop_key(entry.queue.name, entry.info.key)
+        self._note_heads([entry.info for entry in left.entries])
+        return left.entries
+
+    def _nominated(self) -> list[_Entry]:
+        """The heads of a new cycle that can be looked at, in order."""
+        self.world.cycle += 1
         pending = self.world.pending
-        left, self.world.cut_heads = self.world.cut_heads, {}
-        heads = []
-        for name, key in left.items():
-            info = pending.pop_key(name, key)
-            if info is not None:
-                heads.append((name, info))
-        if not heads:
-            for name in pending.ready():
-                info = pending.pop(name)
-                if info is not None:
-                    heads.append((name, info))
-        self.outcome.heads = [(info.key, pending.progress.get(info.key)) for _, info in heads]
-        return heads
+        heads = [(name, info) for name in pending.ready() if (info := pending.pop(name)) is not None]
+        self._note_heads([info for _, info in heads])
+        entries = [entry for name, info in heads if (entry := self._nominate(name, info)) is not None]
+        return sorted(entries, key=lambda entry: entry.order)
+
+    def _note_heads(self, infos: list[WorkloadInfo]) -> None:
+        progress = self.world.pending.progress
+        self.outcome.heads = [(info.key, progress.get(info.key)) for info in infos]
 
     def _nominate(self, name: str, info: WorkloadInfo) -> _Entry | None:
         """An entry, or None when the head was refused (and put back) or dropped."""
@@ -270,7 +291,20 @@ class _Cycle:
 
     def _assign(self, queue: ClusterQueue, info: WorkloadInfo) -> _Entry:
         world = self.world
-        assignment = assign(
+        assignment = self._flavors(queue, info)
+        if assignment.mode is not Mode.FIT and self.settings.partial_admission:
+            assignment = largest(info, lambda smaller: self._fitting(queue, smaller)) or assignment
+        mark = world.pending.queues[queue.name].preemptor
+        preemptor = mark is not None and mark.key == info.key and mark.generation == info.generation
+        return _Entry(info, queue, assignment, head_key(info, assignment.level, preemptor, self.settings.order))
+
+    def _fitting(self, queue: ClusterQueue, info: WorkloadInfo) -> Assignment | None:
+        found = self._flavors(queue, info)
+        return found if found.mode is Mode.FIT else None
+
+    def _flavors(self, queue: ClusterQueue, info: WorkloadInfo) -> Assignment:
+        world = self.world
+        return assign(
             info,
             queue,
             world.forest,
@@ -279,9 +313,6 @@ class _Cycle:
             progress=self._current_progress(queue, info),
             cycle=world.cycle,
         )
-        mark = world.pending.queues[queue.name].preemptor
-        preemptor = mark is not None and mark.key == info.key and mark.generation == info.generation
-        return _Entry(info, queue, assignment, head_key(info, assignment.level, preemptor, self.settings.order))
 
     def _current_progress(self, queue: ClusterQueue, info: WorkloadInfo) -> ScanProgress | None:
         """Where the last search stopped, unless quotas or the workload have changed since."""
@@ -304,7 +335,9 @@ class _Cycle:
             return RequeueReason.NO_FIT, assignment.refusal()
         if mode is Mode.PREEMPT:
             if queue.preemption.reclaim_within_cohort != "Any":
-                forest.add_usage(queue.name, set_aside(forest, queue.name, assignment.level, assignment.usage))
+                reserved = set_aside(forest, queue.name, assignment.level, assignment.usage)
+                forest.add_usage(queue.name, reserved)
+                self.set_aside.append((queue.name, reserved))
             return RequeueReason.PREEMPTION_NO_CANDIDATES, PendingReason.WAITING_FOR_QUOTA
         if not self._fits(queue.name, assignment.usage):
             return RequeueReason.FAILED_AFTER_NOMINATION, PendingReason.WAITING_FOR_QUOTA

@@ -2,7 +2,8 @@
 
 1. Read the Lease. Nobody's, released, or unchanged for its whole duration on our clock: take it, guarded by its resourceVersion.
 2. Held: renew every `renew_s`. What `annotations` holds travels with the renewals; `save()` writes it at once.
-3. A renewal that was refused, or none that succeeded for `duration_s` less one call: lost. `lost` is set and `run` returns.
+3. A renewal that was refused, or none that succeeded for `duration_s` less half a `renew_s`: lost. `lost` is set and `run` returns, before
+   anybody else can have it.
 4. Cancelled while held: give the Lease up, so that a standby need not wait.
 
 Times of other machines are never compared with ours. Nothing here stops work: who works under the Lease watches `lost`, and every write has
@@ -113,19 +114,23 @@ class LeaderLease:
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
+        pause = self._renew_s
         while not self.lost.is_set():
-            await asyncio.sleep(self._renew_s)
+            await asyncio.sleep(pause)
+            pause = self._renew_s
+            # Others count from when they saw the last renewal, which was after it began.
+            deadline = self._renewed_at + self._duration_s - self._renew_s / 2
             try:
-                if not await self._renew():
-                    log.error("lease taken by somebody else")
-                    return
+                async with asyncio.timeout_at(deadline):
+                    if not await self._renew():
+                        log.error("lease taken by somebody else")
+                        return
+            except TimeoutError:
+                log.error("lease lost: not renewed in time")
+                self.lost.set()
             except ApiError as error:
                 log.warning("lease not renewed: %s", error)
-                # One more call could end after the Lease has run out for others.
-                if loop.time() - self._renewed_at + self._renew_s >= self._duration_s:
-                    log.error("lease lost: not renewed in time")
-                    self.lost.set()
-                    return
+                pause = min(self._renew_s / 4, max(0.0, deadline - loop.time()))
 
     async def _try_acquire(self) -> bool:
         try:

@@ -181,13 +181,14 @@ class ListWatch(Generic[T]):
                     self._version, fresh = listed.version, True
                     yield [listed]
                     continue
-                async with contextlib.aclosing(self._watch(self._version)) as steps:
-                    silent = True
+                began_at = self._version
+                async with contextlib.aclosing(self._watch(began_at)) as steps:
                     async for items in self._until_relist(steps):
-                        silent = fresh = False
-                        pause.reset()
+                        if self._version != began_at:
+                            fresh = False
+                            pause.reset()
                         yield items
-                if silent:
+                if self._version == began_at:
                     # A server that ends every watch at once is not asked in a tight loop.
                     await asyncio.sleep(self._timing.first_pause_s)
             except Gone:

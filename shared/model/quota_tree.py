@@ -62,7 +62,7 @@ class QuotaForest:
     def __init__(self) -> None:
         self._queues: dict[str, Node] = {}
         self._cohorts: dict[str, Node] = {}
-        self._dirty: dict[tuple[bool, str], Node] = {}
+        self._dirty: dict[Node, None] = {}
         self._journal: list[tuple[Cell, int]] = []
         self._marks = 0
 
@@ -92,7 +92,7 @@ class QuotaForest:
         node = self._queues.pop(name, None)
         if node is not None:
             self._attach(node, None)
-            self._dirty.pop(node.key, None)
+            self._dirty.pop(node, None)
 
     def set_cohort(self, name: str, parent: str | None, quotas: Mapping[int, Quota]) -> None:
         """Declare a cohort object or replace its parent and quotas."""
@@ -138,24 +138,21 @@ class QuotaForest:
         """Drop an implicit cohort that has no members."""
         if not cohort.declared and not cohort.children and self._cohorts.get(cohort.name) is cohort:
             del self._cohorts[cohort.name]
-            self._dirty.pop(cohort.key, None)
+            self._dirty.pop(cohort, None)
 
     def _touch(self, node: Node) -> None:
         if self._marks:
             raise RuntimeError("the structure cannot change while a trial is open")
-        self._dirty[node.key] = node
+        self._dirty[node] = None
 
     def refresh(self) -> None:
         """Rebuild the trees whose structure changed. Questions call this; it costs nothing when all is current."""
         dirty, self._dirty = self._dirty, {}
-        done: set[tuple[bool, str]] = set()
-        for node in dirty.values():
+        done: set[Node] = set()
+        for node in dirty:
             top, cyclic = _top_of(node)
-            if top.key not in done:
-                done.add(top.key)
-                _rebuild(top, cyclic)
-                if cyclic:
-                    done.update(member.key for member in _descendants(top))
+            if top not in done:
+                done.update(_rebuild(top, cyclic))
 
     # --- usage -----------------------------------------------------------------------------------------------------
 
@@ -391,7 +388,8 @@ def _descendants(top: Node) -> list[Node]:
     return order
 
 
-def _rebuild(top: Node, cyclic: bool) -> None:
+def _rebuild(top: Node, cyclic: bool) -> list[Node]:
+    """Recompute everything below `top`; returns what was recomputed."""
     order = _descendants(top)
     for node in order:
         node.cyclic = cyclic
@@ -407,6 +405,7 @@ def _rebuild(top: Node, cyclic: bool) -> None:
             parent = None if node.parent is None or cyclic else node.parent.cells[index]
             cell.parent = parent
             cell.set_potential()
+    return order
 
 
 def _rebuild_queue(node: Node) -> None:

@@ -63,8 +63,10 @@ class World:
         """ClusterQueue -> keys of workloads counted in it (also for ClusterQueues that do not exist)."""
         self.inactive_by_order: frozenset[str] = frozenset()
         """ClusterQueues treated as inactive whatever their objects say (tests, simulations)."""
-        self.cut_heads: dict[str, str] = {}
-        """ClusterQueue -> head of a cycle that was cut before it was looked at; the next cycle takes only these."""
+        self.unfinished: object | None = None
+        """A cycle that was cut before all its heads were looked at; it goes on unless something changed since."""
+        self.changes = 0
+        """Number of changes that came from outside (objects, settlements)."""
         self.cycle = 0
         """Number of cycles run so far."""
         self._by_local: dict[str, dict[str, None]] = {}
@@ -74,6 +76,7 @@ class World:
 
     def set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """A namespace exists with these labels; a new match is a reason to look at parked workloads again."""
+        self.changes += 1
         before = self.namespaces.get(name)
         if before is not None and dict(before) == dict(labels):
             return
@@ -84,21 +87,25 @@ class World:
                 self.request_retry(queue)
 
     def remove_namespace(self, name: str) -> None:
+        self.changes += 1
         self.namespaces.pop(name, None)
 
     def set_resource_flavor(self, source: ResourceFlavorSource) -> None:
         """A flavor is new or has changed."""
+        self.changes += 1
         flavor = configs.resource_flavor(source)
         if self.flavors.get(flavor.name) != flavor:
             self.flavors[flavor.name] = flavor
             self._users_changed(flavor.name, retry=True)
 
     def remove_resource_flavor(self, name: str) -> None:
+        self.changes += 1
         if self.flavors.pop(name, None) is not None:
             self._users_changed(name, retry=False)
 
     def set_admission_check(self, source: AdmissionCheckSource) -> None:
         """A check is new or has changed its activity."""
+        self.changes += 1
         active = source.active is not None and source.active.status
         check = Check(source.name, source.controller, active)
         if self.checks.get(check.name) != check:
@@ -106,15 +113,18 @@ class World:
             self._users_changed(check.name, retry=False)
 
     def remove_admission_check(self, name: str) -> None:
+        self.changes += 1
         if self.checks.pop(name, None) is not None:
             self._users_changed(name, retry=False)
 
     def set_topology(self, name: str) -> None:
+        self.changes += 1
         self.topologies[name] = None
         for queue in self.cluster_queues:
             self._update_activity(queue)
 
     def remove_topology(self, name: str) -> None:
+        self.changes += 1
         self.topologies.pop(name, None)
         for queue in self.cluster_queues:
             self._update_activity(queue)
@@ -128,6 +138,7 @@ class World:
 
     def set_cohort(self, source: CohortSource) -> None:
         """A Cohort object is new or has changed. Raises QuantityError."""
+        self.changes += 1
         cohort = configs.cohort(source, self.interned)
         if self.cohorts.get(cohort.name) == cohort:
             return
@@ -143,6 +154,7 @@ class World:
 
     def remove_cohort(self, name: str) -> None:
         """The Cohort object is gone; what referred to it keeps an implicit cohort."""
+        self.changes += 1
         if self.cohorts.pop(name, None) is None:
             return
         affected = self.forest.members_of_cohort_tree(name)
@@ -152,6 +164,7 @@ class World:
 
     def set_cluster_queue(self, source: ClusterQueueSource) -> None:
         """A ClusterQueue is new or has changed. Raises QuantityError."""
+        self.changes += 1
         config = configs.cluster_queue(source, self.interned)
         before = self.cluster_queues.get(config.name)
         if before == config:
@@ -172,6 +185,7 @@ class World:
         self.request_retry(config.name)
 
     def remove_cluster_queue(self, name: str) -> None:
+        self.changes += 1
         if self.cluster_queues.pop(name, None) is None:
             return
         for queue in self.forest.tree_of(name):
@@ -182,6 +196,7 @@ class World:
 
     def set_local_queue(self, source: LocalQueueSource) -> None:
         """A LocalQueue is new or has changed; closing it empties its part of the waiting line."""
+        self.changes += 1
         local = configs.local_queue(source)
         before = self.local_queues.get(local.key)
         if before == local:
@@ -193,6 +208,7 @@ class World:
             self._open_local_queue(local)
 
     def remove_local_queue(self, key: str) -> None:
+        self.changes += 1
         self.local_queues.pop(key, None)
         self.pending.remove_local_queue(key)
 
@@ -220,6 +236,7 @@ class World:
 
     def upsert(self, info: WorkloadInfo, now: float) -> None:
         """A workload is new or has changed. An assumption about it goes on counting until `settle`."""
+        self.changes += 1
         if info.finished:
             self.delete(info.key)
             return
@@ -238,6 +255,7 @@ class World:
 
     def delete(self, key: str) -> None:
         """A workload is gone or finished: it neither waits nor counts, whatever was assumed about it."""
+        self.changes += 1
         info = self.workloads.pop(key, None)
         if info is not None:
             self._leave_local(info)
@@ -298,6 +316,7 @@ class World:
 
         After a rejection the object holds nothing, so the quota is free, its tree is retried and the workload waits again.
         """
+        self.changes += 1
         if self.assumed.pop(key, None) is None:
             return
         info = self.workloads.get(key)

@@ -6,6 +6,7 @@ no meaning of any kind. What the bus could decode but what stands under the wron
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Generic, TypeVar, cast
 
@@ -80,7 +81,7 @@ class Objects:
     def __init__(self) -> None:
         self._held: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
         self._seen: dict[tuple[str, str], Seen] = {}
-        self._tombstones: dict[tuple[str, str], None] = {}
+        self._tombstones: OrderedDict[tuple[str, str], None] = OrderedDict()
         self.misfits: dict[ObjectName, str] = {}
         """Why the newest message under a name was not taken in."""
 
@@ -114,9 +115,7 @@ class Objects:
     def _remember_tombstone(self, at: tuple[str, str]) -> None:
         self._tombstones[at] = None
         if len(self._tombstones) > TOMBSTONES_KEPT:
-            oldest = next(iter(self._tombstones))
-            del self._tombstones[oldest]
-            self._seen.pop(oldest, None)
+            self._seen.pop(self._tombstones.popitem(last=False)[0], None)
 
     def get(self, type_: type[T], key: str) -> T | None:
         """The object of this kind, or None."""

@@ -5,7 +5,7 @@ memory they would ask again with every change they see before their own is done.
 
 A command, by its subject:
 
-    sent      until its outcome comes; asked again after `answer_s` without one (it may have been replaced on the stream)
+    sent      until its outcome comes; asked again after `answer_s` without one, then after twice that, and so on (it may have been replaced on the stream)
     unseen    answered, but our view of its target is older than the answer: its key is not judged (at most `view_s`)
     settled   our view has caught up. If the same content is wanted still, it is asked again after a growing pause
 """
@@ -33,6 +33,8 @@ log = logging.getLogger("sluice.commands")
 
 KEYS_A_STEP = 500
 """How many keys are judged before others (the reader, health checks) get their turn."""
+MOST_PATIENCE_S = 600.0
+"""Longest wait for an outcome: a gateway that is behind by minutes is not helped by asking each minute."""
 SHORTEST_PAUSE_S = 0.01
 """A judge that wants to look again at once does not get to spin."""
 
@@ -141,7 +143,7 @@ class OpenCommands:
         sent.answered = True
         sent.version = outcome.version
         sent.since = now
-        sent.again_at = now + min(self._retry_s * 2.0 ** (sent.attempts - 1), self._retry_max_s)
+        sent.again_at = now + min(self._retry_s * 2.0 ** min(sent.attempts - 1, 30), self._retry_max_s)
         # What refused to make an object that we have never seen was some other object.
         unknown = outcome.status == "rejected" and not self._version_of(sent.content.kind, sent.content.key)
         if unknown or self._reached(sent):
@@ -180,15 +182,15 @@ class OpenCommands:
             sent = self._by_subject.get(subject)
             attempts = 1
             if sent is not None and sent.content == content:
-                again = sent.again_at if sent.answered else sent.since + self._answer_s
+                again = sent.again_at if sent.answered else self._overdue_at(sent)
                 if now < again:
                     agenda.at(again, key)
                     continue
                 attempts = sent.attempts + 1
             chosen.append(self._send(key, subject, command, content, attempts, now))
-            agenda.at(now + self._answer_s, key)
+            agenda.at(self._overdue_at(self._by_subject[subject]), key)
         for subject in self._by_key.get(key, set()) - kept:
-            if self._by_subject[subject].answered or now >= self._by_subject[subject].since + self._answer_s:
+            if self._by_subject[subject].answered or now >= self._overdue_at(self._by_subject[subject]):
                 self._forget(subject)
         return chosen
 
@@ -209,6 +211,9 @@ class OpenCommands:
         subjects.discard(subject)
         if not subjects:
             del self._by_key[sent.key]
+
+    def _overdue_at(self, sent: _Sent) -> float:
+        return sent.since + min(self._answer_s * 2.0 ** min(sent.attempts - 1, 30), MOST_PATIENCE_S)
 
     def _reached(self, sent: _Sent) -> bool:
         return sent.version <= self._version_of(sent.content.kind, sent.content.key)

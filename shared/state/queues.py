@@ -212,13 +212,20 @@ class QueueView:
         known = self.objects.get(ClusterQueue, queue) is not None
         tally = self._by_local_queue.get(key, _EMPTY) if known else _EMPTY
         return QueueStatus(
-            pending=self.world.pending.local_pending_count(key),
+            pending=self.world.pending.local_pending_count(key) if known else self._orphans(key),
             reserving=tally.reserving,
             admitted=tally.running,
             reservation=self._rows(queue, tally.reserved, whole=False),
             usage=self._rows(queue, tally.admitted, whole=False),
             active=self._fold.local_activity(key),
         )
+
+    def _orphans(self, local_queue: str) -> int:
+        """Workloads that could wait if the ClusterQueue of their LocalQueue existed."""
+        if local_queue not in self.world.pending.local_queues:
+            return 0
+        infos = (self.world.workloads.get(key) for key in self._workloads_of.get(local_queue, ()))
+        return sum(1 for info in infos if info is not None and info.admissible())
 
     def _rows(self, queue: str, held: Vector, *, whole: bool) -> QueueUsage:
         config = self.world.cluster_queues.get(queue)

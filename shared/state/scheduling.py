@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled
+from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled, Skipped
 from shared.events.decisions import Admit, Batch, Decision, EpochOpened, Positions
 from shared.events.objects import Object, Workload
 from shared.events.outcomes import DecisionOutcome
 from shared.model.pending import OrderPolicy
 from shared.model.workload import Admission, PodSetAssignment
+from shared.model.world import World
 from shared.state.assumptions import Assumptions, Rejection, Settlement
 from shared.state.folding import Fold
 from shared.state.objects import Change
@@ -86,6 +87,8 @@ class SchedulerState:
                 if isinstance(item.outcome, DecisionOutcome):
                     self._finish(self.assumptions.outcome(item.outcome), now)
                     self._reconcile(item.outcome.key, now)
+            case Skipped():
+                self._skipped(item)
             case CaughtUp():
                 self._caught_up(item.positions)
             case Reset():
@@ -143,6 +146,17 @@ class SchedulerState:
             self.dirty = True
         elif entry.epoch == self.assumptions.epoch:
             self.assumptions.folded = max(self.assumptions.folded, position)
+
+    def _skipped(self, item: Skipped) -> None:
+        """What nobody can read decides nothing, but an append has to stand behind it."""
+        match item.stream:
+            case "OBJECTS":
+                self._objects_position = max(self._objects_position, item.position)
+            case "DECISIONS":
+                self.assumptions.folded = max(self.assumptions.folded, item.position)
+                self.dirty = True
+            case "OUTCOMES":
+                self._outcomes_position = max(self._outcomes_position, item.position)
 
     def _caught_up(self, positions: Positions) -> None:
         if positions.epoch != self.assumptions.epoch:
@@ -238,6 +252,11 @@ class SchedulerState:
             if not self._held_back(key, now):
                 self.world.pending.remove(key)
                 self.dirty |= self.world.pending.push(info, now)
+
+    def take_over(self, world: World) -> None:
+        """Replace a World that a failed decision left half changed by one made anew (`validation.recomputed`)."""
+        self.world = self.fold.world = world
+        self.dirty = True
 
     # --- questions -------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 
 import msgspec
 
@@ -24,7 +24,7 @@ class Stories:
     def __init__(self, entries: int = ENTRIES_PER_KEY, keys: int = KEYS_KEPT) -> None:
         self._entries = entries
         self._keys = keys
-        self._rings: dict[str, deque[Chapter]] = {}
+        self._rings: OrderedDict[str, deque[Chapter]] = OrderedDict()
 
     def tell(self, key: str, at: float, what: str, detail: str = "") -> None:
         """Add a chapter; what repeats the one before is not told twice."""
@@ -32,7 +32,7 @@ class Stories:
         if ring is None:
             ring = deque(maxlen=self._entries)
             if len(self._rings) >= self._keys:
-                del self._rings[next(iter(self._rings))]
+                self._rings.popitem(last=False)
         self._rings[key] = ring
         if not ring or (ring[-1].what, ring[-1].detail) != (what, detail):
             ring.append(Chapter(at, what, detail))

@@ -36,7 +36,11 @@ def snapshot(world: World) -> dict[str, object]:
             name: sorted(item.info.key for item in queue.items())
             for name, queue in sorted(world.pending.queues.items())
         },
-        "local counts": {key: world.pending.local_pending_count(key) for key in sorted(world.pending.local_queues)},
+        "local counts": {
+            key: world.pending.local_pending_count(key)
+            for key, queue in sorted(world.pending.local_queues.items())
+            if queue in world.cluster_queues
+        },
     }
 
 

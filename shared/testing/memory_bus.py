@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -37,7 +37,7 @@ from shared.events import subjects
 from shared.events.commands import Command
 from shared.events.decisions import Batch, Entry, EpochOpened, Positions
 from shared.events.objects import Epoch, Object, Tombstone
-from shared.events.outcomes import DecisionOutcome, Outcome
+from shared.events.outcomes import CommandOutcome, DecisionOutcome, Outcome
 from shared.events.subjects import ObjectName
 
 StreamName = Literal["objects", "decisions", "outcomes"]
@@ -294,8 +294,50 @@ class MemoryBus:
 class MemoryGatewayBus(MemoryBus):
     """The gateway's connection."""
 
-    async def check_streams(self, *, applied: int, epoch: int) -> str:
+    @property
+    def identities(self) -> dict[str, str]:
+        """Every stream was made when the broker was last wiped."""
+        return {name: str(self.broker.wiped) for name in ("OBJECTS", "OUTCOMES", "COMMANDS")}
+
+    @property
+    def reconnects(self) -> int:
+        """A wipe counts as one."""
+        return self.broker.wiped
+
+    async def wait_reconnect(self, seen: int) -> int:
+        """See `GatewayBus.wait_reconnect`."""
+        event = self.broker.listen()
+        while self.broker.wiped <= seen:
+            await event.wait()
+            event.clear()
+        return self.broker.wiped
+
+    async def epochs(self, shard: str) -> list[int]:
+        """See `GatewayBus.epochs`."""
+        return sorted(epoch for known, epoch in self.broker.tails if known == shard)
+
+    async def drop_objects(self) -> None:
+        """See `GatewayBus.drop_objects`: readers start over."""
+        self.broker.wiped += 1
+        self.broker.objects.clear()
+        self.broker.sequence = 0
+        self.broker.notify()
+
+    async def move_aside(self, command: OpenCommand, *, attempts: int, error: str) -> None:
+        """See `GatewayBus.move_aside`."""
+        self.broker.dead.append(DeadLettered(self.service, "COMMANDS", command.subject, error))
+        outcome = CommandOutcome(command=command.command.id, subject=command.subject, status="rejected", why=error)
+        await self.settle([outcome])
+        await self.close_commands([command])
+
+    async def check_streams(
+        self, *, applied: int, epoch: int, known: Mapping[str, str] | None = None, objects_position: int = 0
+    ) -> str:
         """See `GatewayBus.check_streams`."""
+        if known is not None and any(self.identities.get(name) != made for name, made in known.items()):
+            return "a stream was made anew"
+        if self.broker.sequence < objects_position:
+            return f"OBJECTS ends at {self.broker.sequence}, it was at {objects_position}"
         tail = self.broker.tails.get((self.shard, epoch))
         if tail is None:
             return f"the log of epoch {epoch} is missing"

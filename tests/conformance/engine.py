@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shared.api.workload_status import WorkloadStatus
 from shared.decide.requests import RequestRules, workload_info
 from shared.decide.reservation import set_aside
 from shared.model.pending import OrderPolicy, RequeueReason, ScanProgress
@@ -35,6 +36,11 @@ class Engine:
 
     def __init__(self, case: Case) -> None:
         raw = case.raw
+        self.case = case
+        self.statuses: dict[str, WorkloadStatus] = {}
+        """Status of workloads as written so far, by key."""
+        self.events: list[tuple[str, str, str]] = []
+        """(object, type, reason) in the order emitted."""
         self.gates: dict[str, bool] = raw.get("gates") or {}
         self.config: Json = raw.get("config") or {}
         self.now = objects.seconds(raw.get("now"))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from tests.conformance import cycle
 from tests.conformance.engine import Engine
 from tests.conformance.scenario import NotCovered, demand_equal
 
@@ -171,4 +173,9 @@ _CHECKS: dict[str, Callable[[Engine, Any], None]] = {
     "pendingCount": _pending_count,
     "sticky": _sticky,
     "activity": _activity,
+    "admissions": cycle.check_admissions,
+    "preempted": partial(cycle.check_none, "preempted"),
+    "evicted": partial(cycle.check_none, "evicted"),
+    "events": cycle.check_events,
+    "workloads": cycle.check_workloads,
 }

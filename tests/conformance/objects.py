@@ -208,7 +208,8 @@ def _pod_set(raw: Json) -> o.PodSet:
     )
 
 
-def _admission(raw: Json | None) -> o.Admission | None:
+def admission(raw: Json | None) -> o.Admission | None:
+    """A reservation, usage in base units; None when there is none."""
     if not raw:
         return None
     return o.Admission(
@@ -239,7 +240,7 @@ def workload(raw: Json) -> o.Workload:
         active=spec.get("active", True),
         pod_sets=tuple(_pod_set(one) for one in spec.get("podSets") or ()),
         conditions=read,
-        admission=_admission(status.get("admission")),
+        admission=admission(status.get("admission")),
         checks=tuple(
             o.CheckState(
                 name=one["name"],

@@ -18,9 +18,10 @@ from shared.decide.assignment import (
     preferred,
 )
 from shared.decide.flavors import SearchSettings, assign
+from shared.decide.partial import largest
 from shared.model.cluster_queue import Fungibility
 from shared.model.refusal import FlavorReason
-from shared.model.workload import WorkloadInfo
+from shared.model.workload import PodSetInfo, WorkloadInfo
 from tests.conformance.engine import Engine
 from tests.conformance.scenario import Case, Mismatch, NotCovered, demand_equal
 
@@ -238,4 +239,20 @@ def _prefer(case: Case) -> None:
     demand_equal("aPreferred", preferred(left, right, fungibility), case.raw["expect"]["aPreferred"])
 
 
-_OPS: dict[str, Callable[[Case], None]] = {"assign": _assign, "prefer": _prefer}
+def _partial(case: Case) -> None:
+    request, expect = case.raw["request"], case.raw["expect"]
+    pod_sets = tuple(
+        PodSetInfo(name=raw["name"], count=raw["count"], requests={}, min_count=raw["minCount"])
+        for raw in request["podSets"]
+    )
+
+    def total(info: WorkloadInfo) -> int | None:
+        count = sum(pod_set.count for pod_set in info.pod_sets)
+        return count if count <= request["totalLimit"] else None
+
+    found = largest(WorkloadInfo(namespace="", name="", key="", pod_sets=pod_sets), total)
+    demand_equal("found", found is not None, expect["found"])
+    demand_equal("total", found or 0, expect["total"])
+
+
+_OPS: dict[str, Callable[[Case], None]] = {"assign": _assign, "prefer": _prefer, "partial_admission_search": _partial}

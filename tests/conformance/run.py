@@ -16,7 +16,7 @@ from hashlib import blake2s
 from pathlib import Path
 from typing import Any
 
-from tests.conformance import expectations, requests, waiting
+from tests.conformance import cycle, expectations, requests, waiting
 from tests.conformance.engine import Engine
 from tests.conformance.scenario import Case, Mismatch, NotCovered, read_folder
 
@@ -50,7 +50,10 @@ def run_case(case: Case) -> None:
         return
     engine = Engine(case)
     for step in case.raw["steps"]:
-        engine.do(step)
+        if step["do"] == "cycle":
+            cycle.run(engine)
+        else:
+            engine.do(step)
         expectations.check(engine, step.get("expect") or {})
     expectations.check(engine, case.raw.get("expect") or {})
 

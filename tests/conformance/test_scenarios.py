@@ -15,11 +15,7 @@ SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "scenarios"
 FOLDERS = [folder for folder in (OWN, SHARED) if folder.is_dir()]
 WAITING = waiting.read()
 CASES = [
-    case
-    for folder in FOLDERS
-    for _, cases in read_folder(folder)
-    for case in cases
-    if WAITING.feature(case) is None
+    case for folder in FOLDERS for _, cases in read_folder(folder) for case in cases if WAITING.feature(case) is None
 ]
 
 
@@ -48,7 +44,9 @@ def test_what_the_runner_cannot_check_is_waiting_and_not_listed() -> None:
     assert (tally.passed, tally.failed, tally.waiting, tally.unlisted) == (0, 0, 1, 1)
 
 
-@pytest.mark.parametrize("listed", [waiting.WaitingList({"made-up": "x"}, {}), waiting.WaitingList({}, {"queue_order": "x"})])
+@pytest.mark.parametrize(
+    "listed", [waiting.WaitingList({"made-up": "x"}, {}), waiting.WaitingList({}, {"queue_order": "x"})]
+)
 def test_a_listed_case_waits_without_being_run(listed: waiting.WaitingList) -> None:
     tally = run_area([_case(heads={"no": "such"})], listed, self_check=False, try_waiting=False)
     assert tally.line("queue_order") == "queue_order: 0 passed, 0 failed, 1 waiting"
@@ -65,6 +63,8 @@ def test_main_prints_each_area_and_a_total(tmp_path: Path, capsys: pytest.Captur
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["queue_order", "queue_requeue", "quota_math", "total"]
     assert lines[-1].endswith("0 failed, 0 waiting")
-    (tmp_path / "odd.json").write_text('{"format": 1, "cases": [{"id": "x", "request": {"op": "dance"}, "expect": {}}]}')
+    (tmp_path / "odd.json").write_text(
+        '{"format": 1, "cases": [{"id": "x", "request": {"op": "dance"}, "expect": {}}]}'
+    )
     assert main([str(tmp_path)]) == 1
     assert main([str(tmp_path / "missing")]) == 2

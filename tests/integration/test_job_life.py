@@ -1,4 +1,4 @@
-"""The life of real Jobs through the watcher alone: a real API server with real controllers, a real NATS, and the test in the place of scheduler and preemptor."""
+"""The life of real Jobs through the watcher alone: a real API server with real controllers, a real NATS, and the test as scheduler and preemptor."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from shared.events import commands
 from shared.events.decisions import Admit, Batch, Decision, Preempt
 from shared.events.objects import PodSetAssignment, Workload
 from shared.events.outcomes import CommandOutcome, DecisionOutcome
+from shared.jobs.naming import workload_name
 from shared.runtime.health import Health
 from shared.runtime.service import Context
 
@@ -192,15 +193,16 @@ async def world(control_plane: DevCluster, tmp_path_factory: pytest.TempPathFact
         await control_plane.kubectl("wait", "--for=condition=Established", f"crd/{crd}.kueue.x-k8s.io", "--timeout=30s")
     await control_plane.kubectl("apply", "-f", "-", stdin=QUEUES)
     with suppress(KubectlError):
-        await control_plane.kubectl("create", "namespace", "sluice-system")
+        await control_plane.kubectl("create", "namespace", "life-system")
     async with NatsServer(tmp_path_factory.mktemp("nats")) as nats:
 
         async def bus(service: str, **options: Any) -> NatsBus:
-            return await connect(service, nats.url, service, nats.password(service), **options)
+            connected: NatsBus = await connect(service, nats.url, service, nats.password(service), **options)
+            return connected
 
         gateway = await bus("watcher", gateway=True)
         scheduler, preemptor = await bus("scheduler"), await bus("preemptor")
-        settings = WatcherSettings(kubeconfig=str(control_plane.kubeconfig), instance="life")
+        settings = WatcherSettings(kubeconfig=str(control_plane.kubeconfig), instance="life", namespace="life-system")
         context = Context("watcher", settings, gateway, Health(), CollectorRegistry(), NoOpTracer())
         try:
             async with running(serve(context)):
@@ -362,12 +364,38 @@ async def test_a_workload_that_is_deleted_is_made_anew_and_the_job_stopped(world
     assert job["spec"]["template"]["spec"]["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
 
 
-async def test_a_foreign_workload_of_the_needed_name_is_named_in_one_event(world: World, namespace: str) -> None:
+async def test_a_missing_class_and_a_foreign_workload_are_told_once(world: World, namespace: str) -> None:
+    priority = f"class-{uuid4().hex[:6]}"
     await world.cluster.kubectl(
-        "create", "-f", "-", stdin=job_manifest(namespace, "gone", **{"kueue.x-k8s.io/priority-class": "missing"})
+        "create", "-f", "-", stdin=job_manifest(namespace, "gone", **{"kueue.x-k8s.io/priority-class": priority})
     )
     described = await world.kubectl_until(
         lambda text: "WorkloadPriorityClassNotFound" in text, "describe", "job", "gone", f"--namespace={namespace}"
     )
     assert described.count("WorkloadPriorityClassNotFound") == 1
     assert not [w for w in world.workloads.values() if w.namespace == namespace]
+
+    job = await world.job(namespace, "gone", lambda _: True)
+    name = workload_name(kind="Job", group="batch", name="gone", uid=job["metadata"]["uid"])
+    foreign = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": []}}}]},
+    }
+    await world.cluster.kubectl("create", "-f", "-", stdin=json.dumps(foreign))
+    class_ = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": priority},
+        "value": 3,
+    }
+    await world.cluster.kubectl("create", "-f", "-", stdin=json.dumps(class_))
+    described = await world.kubectl_until(
+        lambda text: "ErrWorkloadCompose" in text, "describe", "job", "gone", f"--namespace={namespace}"
+    )
+    assert "belongs to nobody" in described
+    await world.cluster.kubectl("delete", "workload", name, f"--namespace={namespace}")
+    workload = await world.workload_of(namespace, "gone", lambda w: w.priority == 3)
+    assert workload.name == name
+    assert workload.priority_class == priority

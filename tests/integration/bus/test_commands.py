@@ -1,6 +1,7 @@
 """Commands: what is on the stream is what is open; malformed and poisonous ones get their outcome."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -9,11 +10,11 @@ from devcluster.nats_server import NatsServer
 from shared.bus.commands import DeliveryCounter
 from shared.bus.interface import OpenCommand, Settled
 from shared.bus.nats_bus import NatsGatewayBus
-from shared.bus.publishing import Ack, Outgoing
+from shared.bus.publishing import Ack, Failure, Outgoing
 from shared.events import commands, subjects
 from shared.events.outcomes import CommandOutcome
 from shared.events.streams import DELIVERY_LIMIT
-from tests.integration.bus.conftest import WITHIN_S, Connect, Reader
+from tests.integration.bus.conftest import WITHIN_S, Connect, Reader, eventually
 
 pytestmark = pytest.mark.integration
 
@@ -148,3 +149,43 @@ async def test_poison_is_moved_aside_at_the_limit(gateway: NatsGatewayBus, servi
     assert message is not None
     assert b"poison: always fails" in message.data
     await steps.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_burst_survives_a_kill_and_is_there_once(
+    nats: NatsServer, gateway: NatsGatewayBus, service: Connect
+) -> None:
+    queue_manager = await service("queue_manager")
+    burst = [priority(f"c{i}", i, f"w{i}") for i in range(5000)]
+    commanding = asyncio.create_task(queue_manager.command(burst))
+
+    async def begun() -> bool:
+        return (await gateway._js.stream_info("COMMANDS")).state.messages > 100
+
+    await eventually(begun)
+    await nats.kill()
+    await nats.start()
+    async with asyncio.timeout(WITHIN_S):
+        await commanding
+    state = (await gateway._js.stream_info("COMMANDS")).state
+    assert (state.messages, state.last_seq) == (5000, 5000)
+    assert set(await open_ids(gateway, 5000)) == {c.id for c in burst}
+
+
+async def test_a_stalled_server_costs_one_time_out_not_one_per_message(
+    nats: NatsServer, service: Connect, gateway: NatsGatewayBus
+) -> None:
+    publisher = (await service("queue_manager"))._publisher
+    messages = [
+        Outgoing(commands.subject_of("queue_manager", c), commands.codec.encode(c))
+        for c in (priority(f"c{i}", i, f"w{i}") for i in range(6000))
+    ]
+    await nats.kill(signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            results = await publisher.try_all(messages, timeout_s=0.5)
+    finally:
+        await nats.kill(signal.SIGCONT)
+    assert not any(isinstance(r, Ack) for r in results)
+    assert {r.sent for r in results[-100:] if isinstance(r, Failure)} == {False}
+    async with asyncio.timeout(WITHIN_S):
+        assert all(isinstance(r, Ack) for r in await publisher.all_stored(messages))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from devcluster.nats_server import NatsServer
-from shared.bus.consumer import Received, Source
+from shared.bus.consumer import AWAY_LIMIT_S, Received, Source
 from shared.bus.interface import Appended, CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled
 from shared.bus.jetstream import stream_config
 from shared.bus.nats_bus import NatsGatewayBus
@@ -375,3 +375,34 @@ async def test_a_replay_larger_than_the_flow_control_window(
     await open_epoch(gateway, 1)
     reader = read(await service("scheduler"), kinds=["workload"])
     assert len(names(await reader.caught_up())) == count
+
+
+async def test_another_message_in_the_place_of_the_last_one_read_means_starting_over(
+    gateway: NatsGatewayBus, service: Connect, read: Read
+) -> None:
+    await gateway.put_objects([workload("a", 1)])
+    await open_epoch(gateway, 1)
+    reader = read(await service("scheduler"), kinds=["workload"])
+    await reader.caught_up()
+    # As if a host had lost its last seconds, and as much had been written since: same stream, same length.
+    reader.feed._objects.stamp -= 1
+    reader.feed._objects.break_off("test")
+    items = await reader.caught_up()
+    assert isinstance(items[0], Reset)
+    assert "is not the one that was there" in items[0].why
+    assert names(items) == ["a"]
+
+
+async def test_a_process_that_slept_for_too_long_starts_over_whatever_waited_in_its_socket(
+    gateway: NatsGatewayBus, service: Connect, read: Read
+) -> None:
+    await gateway.put_objects([workload("a", 1)])
+    await open_epoch(gateway, 1)
+    reader = read(await service("scheduler"), kinds=["workload"])
+    await reader.caught_up()
+    reader.feed._objects._heard -= AWAY_LIMIT_S + 1
+    await gateway.put_objects([workload("b", 2)])
+    items = await reader.caught_up()
+    assert isinstance(items[0], Reset)
+    assert "away" in items[0].why
+    assert sorted(names(items)) == ["a", "b"]

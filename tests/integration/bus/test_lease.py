@@ -70,6 +70,10 @@ async def test_lost_with_the_server_and_taken_again(
 async def test_roles_are_those_of_the_table(gateway: NatsGatewayBus, service: Connect) -> None:
     with pytest.raises(ValueError, match="no such role"):
         (await service("webhook")).lease("webhook")
+    foreign = (await service("preemptor")).lease("scheduler")
+    async with asyncio.timeout(5):
+        with pytest.raises(PermissionError):
+            await foreign.wait_until_held()
 
 
 async def test_requests_and_their_failures(gateway: NatsGatewayBus, service: Connect) -> None:

@@ -9,7 +9,7 @@ from shared.bus.client import header, parse_headers
 from shared.bus.commands import DeliveryCounter, open_command
 from shared.bus.connection import Answer
 from shared.bus.consumer import Received, parse_reply
-from shared.bus.jetstream import S_NS, stream_config
+from shared.bus.jetstream import S_NS, ConsumerConfig, stream_config
 from shared.bus.objects_store import NOTHING, Stored, supersedes
 from shared.bus.publishing import Failure
 from shared.events import commands, streams, subjects
@@ -114,7 +114,16 @@ def test_stream_settings_follow_the_table() -> None:
     assert {c.num_replicas for c in by_name.values()} == {3}
     log = stream_config(streams.decisions_of("0", 4), 1)
     assert (log.name, log.subjects, log.discard) == ("DECISIONS_0_4", ("sluice.decisions.0.4",), "new")
-    assert b"max_age" not in msgspec.json.encode(log)
+    assert log.max_age == 0
+
+
+def test_what_the_server_would_assume_otherwise_is_spelled_out() -> None:
+    config = ConsumerConfig(name="n", deliver_subject="d", deliver_policy="all")
+    written = msgspec.json.decode(msgspec.json.encode(config))
+    assert written["flow_control"] is True
+    assert written["ack_policy"] == "none"
+    assert written["mem_storage"] is True
+    assert msgspec.json.decode(msgspec.json.encode(stream_config(streams.STREAMS[0], 1)))["storage"] == "file"
 
 
 def received(subject: str, payload: bytes) -> Received:

@@ -13,6 +13,8 @@ def test_delays_double_up_to_the_maximum() -> None:
     assert delay(0, 60, 3600) == 60
 
 
-@pytest.mark.parametrize(("count", "limit", "exceeds"), [(0, 2, False), (1, 2, False), (2, 2, True), (0, 0, True), (99, None, False)])
+@pytest.mark.parametrize(
+    ("count", "limit", "exceeds"), [(0, 2, False), (1, 2, False), (2, 2, True), (0, 0, True), (99, None, False)]
+)
 def test_limit_allows_exactly_that_many(count: int, limit: int | None, exceeds: bool) -> None:
     assert exceeds_limit(count, limit) is exceeds

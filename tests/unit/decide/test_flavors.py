@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shared.decide.assignment import Assignment, Grade, GranularMode, Mode, preferred
@@ -32,8 +34,8 @@ class Told:
         return self.grades[self.built.interned.pair(index)[0]]
 
 
-def search(built: World, source: o.Workload, name: str = "cq", **options: object) -> Assignment:
-    return assign(info(source), built.cluster_queues[name], built.forest, built.flavors, **options)  # type: ignore[arg-type]
+def search(built: World, source: o.Workload, name: str = "cq", **options: Any) -> Assignment:
+    return assign(info(source), built.cluster_queues[name], built.forest, built.flavors, **options)
 
 
 def two_flavors(spot: tuple[GranularMode, int], od: tuple[GranularMode, int], **policies: str) -> tuple[World, Told]:
@@ -143,7 +145,7 @@ def test_preference(left: Grade, right: Grade, by_level: bool, better: bool) -> 
     ],
 )
 def test_flavors_whose_nodes_do_not_suit_are_passed_over(
-    first: o.ResourceFlavor | None, pods: dict[str, object], code: str
+    first: o.ResourceFlavor | None, pods: dict[str, Any], code: str
 ) -> None:
     built = world(flavor("g"), queue("cq", group(f="cpu=9", g="cpu=9")), *([first] if first else []))
     source = workload("a", pod_sets=(pod_set(requests={"cpu": "1"}, **pods),))
@@ -161,7 +163,10 @@ def test_flavors_whose_nodes_do_not_suit_are_passed_over(
 def test_tolerations_of_pod_or_flavor_open_a_tainted_flavor() -> None:
     taint, toleration = (o.Taint("k", "v", "NoSchedule"),), (o.Toleration("k", "Exists"),)
     built = world(flavor("f", node_taints=taint), queue("cq", group(f="cpu=9")))
-    assert search(built, workload("a", pod_sets=(pod_set(requests={"cpu": "1"}, tolerations=toleration),))).mode is Mode.FIT
+    assert (
+        search(built, workload("a", pod_sets=(pod_set(requests={"cpu": "1"}, tolerations=toleration),))).mode
+        is Mode.FIT
+    )
     built = world(flavor("f", node_taints=taint, tolerations=toleration), queue("cq", group(f="cpu=9")))
     assert search(built, workload("a")).mode is Mode.FIT
 

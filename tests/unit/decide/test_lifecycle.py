@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -33,12 +35,12 @@ ADMITTED = condition("Admitted", True, "Admitted")
 NO_RESERVATION = condition("Admitted", False, "NoReservation")
 
 
-def view(source: o.Workload, **fields: object) -> LifecycleView:
+def view(source: o.Workload, **fields: Any) -> LifecycleView:
     given = {"local_queue": LOCAL, "cluster_queue": QUEUE, "activity": READY, **fields}
-    return LifecycleView(workload=source, **given)  # type: ignore[arg-type]
+    return LifecycleView(workload=source, **given)
 
 
-def step(source: o.Workload, **fields: object) -> Step | None:
+def step(source: o.Workload, **fields: Any) -> Step | None:
     return next_step(view(source, **fields), NOW).step
 
 
@@ -46,16 +48,16 @@ def stop(policy: str) -> ClusterQueue:
     return msgspec.structs.replace(QUEUE, stop_policy=policy)
 
 
-def waiting(reason: str, *more: o.Condition, **fields: object) -> o.Workload:
+def waiting(reason: str, *more: o.Condition, **fields: Any) -> o.Workload:
     conditions = (condition("QuotaReserved", False, reason), NO_RESERVATION, *more)
     return workload("a", conditions=conditions, **fields)
 
 
-def running(*more: o.Condition, **fields: object) -> o.Workload:
+def running(*more: o.Condition, **fields: Any) -> o.Workload:
     return reserved(workload("a", conditions=(ADMITTED, *more), **fields), "cq", cpu=1000)
 
 
-def holding(*more: o.Condition, **fields: object) -> o.Workload:
+def holding(*more: o.Condition, **fields: Any) -> o.Workload:
     """Reserved but not admitted, waiting for a check."""
     fields.setdefault("checks", (o.CheckState(name="c"),))
     unsatisfied = condition("Admitted", False, "UnsatisfiedAdmissionChecks")
@@ -161,7 +163,7 @@ def test_what_ends_requeued_false(reason: str, becomes: str | None) -> None:
         ("LocalQueueStopped", {"local_queue": None}),
     ],
 )
-def test_a_queue_that_is_still_stopped_or_gone_restarts_nothing(reason: str, fields: dict[str, object]) -> None:
+def test_a_queue_that_is_still_stopped_or_gone_restarts_nothing(reason: str, fields: dict[str, Any]) -> None:
     assert not isinstance(step(waiting("Suspended", requeued(reason)), **fields), MarkRequeued)
 
 
@@ -211,7 +213,7 @@ def test_the_list_of_checks_follows_the_assigned_flavors(source: o.Workload, wan
         ({"invalid": "too much"}, "Misconfigured"),
     ],
 )
-def test_why_a_workload_cannot_even_be_tried(fields: dict[str, object], reason: str) -> None:
+def test_why_a_workload_cannot_even_be_tried(fields: dict[str, Any], reason: str) -> None:
     for source in (workload("a"), waiting("WaitingForQuota")):
         found = step(source, **fields)
         assert isinstance(found, ReportPending)
@@ -261,7 +263,11 @@ def test_retry_evicts_once() -> None:
 @pytest.mark.parametrize(
     ("fields", "admitted", "expected"),
     [
-        ({"local_queue": msgspec.structs.replace(LOCAL, stop_policy="HoldAndDrain")}, True, (Evict, "LocalQueueStopped")),
+        (
+            {"local_queue": msgspec.structs.replace(LOCAL, stop_policy="HoldAndDrain")},
+            True,
+            (Evict, "LocalQueueStopped"),
+        ),
         ({"local_queue": msgspec.structs.replace(LOCAL, stop_policy="Hold")}, True, None),
         ({"local_queue": None}, True, None),
         ({"local_queue": None}, False, (Unreserve, "Misconfigured")),
@@ -272,11 +278,15 @@ def test_retry_evicts_once() -> None:
         ({"cluster_queue": None}, True, None),
         ({"cluster_queue": None}, False, (Unreserve, "Misconfigured")),
         ({"cluster_queue": msgspec.structs.replace(CHECKED, deleting=True)}, False, (Unreserve, "Misconfigured")),
-        ({"cluster_queue": msgspec.structs.replace(CHECKED, stop_policy="HoldAndDrain")}, False, (Unreserve, "Suspended")),
+        (
+            {"cluster_queue": msgspec.structs.replace(CHECKED, stop_policy="HoldAndDrain")},
+            False,
+            (Unreserve, "Suspended"),
+        ),
     ],
 )
 def test_stopped_and_missing_queues(
-    fields: dict[str, object], admitted: bool, expected: tuple[type[Step], str] | None
+    fields: dict[str, Any], admitted: bool, expected: tuple[type[Step], str] | None
 ) -> None:
     given = {"cluster_queue": QUEUE if admitted else CHECKED, **fields}
     found = step(running() if admitted else holding(), **given)

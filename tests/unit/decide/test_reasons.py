@@ -12,9 +12,18 @@ from shared.model.refusal import FlavorReason, PodSetRefusal, Refusal
 @pytest.mark.parametrize(
     ("reason", "parts"),
     [
-        (FlavorReason("over_max_capacity", "f", "memory", requested=2**31, maximum=2**30), ("memory", "flavor f", "2Gi", "1Gi")),
-        (FlavorReason("over_max_capacity", "f", "cpu", assumed=500, requested=1500, maximum=1000), ("1500m", "500m", "1")),
-        (FlavorReason("short_of_unused_quota", "f", "cpu", requested=3000, missing=1500), ("3 requested", "1500m more")),
+        (
+            FlavorReason("over_max_capacity", "f", "memory", requested=2**31, maximum=2**30),
+            ("memory", "flavor f", "2Gi", "1Gi"),
+        ),
+        (
+            FlavorReason("over_max_capacity", "f", "cpu", assumed=500, requested=1500, maximum=1000),
+            ("1500m", "500m", "1"),
+        ),
+        (
+            FlavorReason("short_of_unused_quota", "f", "cpu", requested=3000, missing=1500),
+            ("3 requested", "1500m more"),
+        ),
         (FlavorReason("resource_not_in_cluster_queue", resource="gpu"), ("gpu",)),
         (FlavorReason("untolerated_taint", "f", detail="k=v:NoSchedule"), ("flavor f", "k=v:NoSchedule")),
         (FlavorReason("affinity_mismatch", "f"), ("flavor f", "affinity")),
@@ -46,7 +55,9 @@ def test_message_joins_pod_sets_sorted_reasons_and_note() -> None:
 
 def test_only_pod_sets_that_do_not_fit_are_named_once_per_reason() -> None:
     why = FlavorReason("flavor_missing", "f")
-    assignment = Assignment((PodSetResult("ok", 1, {}), PodSetResult("bad", 1, {}, reasons=(why, why), failed=True)), {})
+    assignment = Assignment(
+        (PodSetResult("ok", 1, {}), PodSetResult("bad", 1, {}, reasons=(why, why), failed=True)), {}
+    )
     refusal = refusal_of(assignment, "NoMatchingFlavor")
     assert refusal.pod_sets == (PodSetRefusal("bad", (why,)),)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -56,7 +58,10 @@ def test_worked_example_of_a_pod_with_init_containers_and_a_sidecar() -> None:
             PodSet(containers=(container(cpu="1", gpu="2"),), pod_requests={"cpu": "5", "gpu": "9"}),
             {"cpu": 5000, "gpu": 2},
         ),
-        (PodSet(containers=(container(cpu="1"),), pod_limits={"memory": "1Gi"}, pod_requests={}), {"cpu": 1000, "memory": GI}),
+        (
+            PodSet(containers=(container(cpu="1"),), pod_limits={"memory": "1Gi"}, pod_requests={}),
+            {"cpu": 1000, "memory": GI},
+        ),
         (PodSet(containers=(container(cpu="0.1m", memory="100m"),)), {"cpu": 1, "memory": 1}),
         (PodSet(), {}),
     ],
@@ -162,7 +167,7 @@ def test_effective_priority_needs_the_gate() -> None:
         ({"pod_sets": (pod_set(requests={"cpu": "1"}, limits={"cpu": "5"}),)}, True),
     ],
 )
-def test_shape_tells_what_the_scheduler_can_tell_apart(change: dict[str, object], same: bool) -> None:
+def test_shape_tells_what_the_scheduler_can_tell_apart(change: dict[str, Any], same: bool) -> None:
     one = workload("a", pod_sets=(pod_set(requests={"cpu": "1"}),))
     other = msgspec.structs.replace(one, **change)
     assert (info(one).shape == info(other).shape) is same

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def truth(status: WorkloadStatus) -> dict[str, str]:
     return {one.type: f"{one.status[0]}/{one.reason}" for one in status.conditions}
 
 
-def check(name: str, state: str = "Pending", **fields: object) -> AdmissionCheckState:
+def check(name: str, state: str = "Pending", **fields: Any) -> AdmissionCheckState:
     given = {"last_transition_time": START, "message": "", **fields}
     return AdmissionCheckState(name=name, state=state, **given)  # type: ignore[arg-type]
 
@@ -182,7 +183,11 @@ def test_a_pods_ready_timeout_counts_and_delays_in_the_same_write() -> None:
 
 def test_eviction_resets_checks_gates_and_cluster_fields() -> None:
     before = WorkloadStatus(
-        admission_checks=(check("p"), check("r", "Retry", retry_count=2, requeue_after_seconds=9), check("x", "Rejected")),
+        admission_checks=(
+            check("p"),
+            check("r", "Retry", retry_count=2, requeue_after_seconds=9),
+            check("x", "Rejected"),
+        ),
         preemption_gates=(
             PreemptionGateState(name="open", position="Open", last_transition_time=START),
             PreemptionGateState(name="shut", position="Closed", last_transition_time=START),

@@ -101,7 +101,10 @@ async def test_a_list_in_pages_then_changes_and_deletes() -> None:
         await api.put(resources.JOBS, job(name))
     async with following(api, page_size=2) as follower:
         await until(lambda: api.watches == 1)
-        assert [type(item) for item in follower.seen] == [Listed]
+        await until(lambda: len(follower.seen) == 2)
+        listed, opened = follower.seen
+        assert isinstance(listed, Listed)
+        assert opened == Bookmark(listed.version), "that the watch is open is news, though nothing happens"
         assert set(follower.names()) == set("abcde")
         version = await api.put(resources.JOBS, job("f"))
         await api.remove(resources.JOBS, "team", "a")
@@ -163,6 +166,18 @@ async def test_gone_lists_again_and_so_finds_the_deletes_it_missed() -> None:
         await api.break_watches()
         await until(lambda: follower.lists() == 2)
         assert set(follower.names()) == {"b"}
+
+
+async def test_a_list_that_is_too_old_to_be_watched_at_once_is_not_repeated_in_a_tight_loop() -> None:
+    api = ApiServer()
+    await api.put(resources.JOBS, job("a"))
+    api.oldest = api.version + 1
+    async with following(api) as follower:
+        await until(lambda: follower.lists() == 4)
+        pauses = follower.watch._timing.first_pause_s * (1 + 2) * 0.8
+        started = asyncio.get_running_loop().time()
+        await until(lambda: follower.lists() == 6)
+        assert asyncio.get_running_loop().time() - started >= pauses
 
 
 async def test_gone_in_the_middle_of_a_list_begins_the_list_again() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -41,7 +43,7 @@ GROUPS = (group(default="cpu=1"),)
     ],
 )
 def test_the_first_cause_is_the_reason_and_the_message_names_all(
-    fields: dict[str, object], reason: str, names: tuple[str, ...]
+    fields: dict[str, Any], reason: str, names: tuple[str, ...]
 ) -> None:
     built = world(
         flavor("placed", topology="racks"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -12,7 +14,7 @@ from tests.unit.model.builders import condition, info, workload
 NOW = 1000.0
 
 
-def waiting(name: str, **fields: object) -> WorkloadInfo:
+def waiting(name: str, **fields: Any) -> WorkloadInfo:
     return info(workload(name, **fields))
 
 
@@ -95,7 +97,7 @@ def test_queue_timestamp_without_priority_sorting_goes_just_behind_the_preemptor
         {"local_queue": "unknown"},
     ],
 )
-def test_what_cannot_be_queued_leaves_the_queue(hopeless: dict[str, object]) -> None:
+def test_what_cannot_be_queued_leaves_the_queue(hopeless: dict[str, Any]) -> None:
     pending = lines()
     pending.push(waiting("a"), NOW)
     assert not pending.push(waiting("a", **hopeless), NOW)
@@ -112,7 +114,7 @@ def test_what_cannot_be_queued_leaves_the_queue(hopeless: dict[str, object]) -> 
         ({"conditions": (condition("Requeued", True, "BackoffFinished"),)}, True),
     ],
 )
-def test_backoff_parks_on_arrival(fields: dict[str, object], at_once: bool) -> None:
+def test_backoff_parks_on_arrival(fields: dict[str, Any], at_once: bool) -> None:
     pending = lines()
     assert pending.push(waiting("a", **fields), NOW)
     assert (parked(pending) == set()) is at_once
@@ -129,7 +131,7 @@ def test_backoff_parks_on_arrival(fields: dict[str, object], at_once: bool) -> N
         ({"priority": 7}, True),
     ],
 )
-def test_only_decisive_updates_bring_a_parked_workload_back(change: dict[str, object], moves: bool) -> None:
+def test_only_decisive_updates_bring_a_parked_workload_back(change: dict[str, Any], moves: bool) -> None:
     pending = lines()
     one = waiting("a")
     pending.push(one, NOW)

@@ -180,9 +180,7 @@ def test_stopping_a_cluster_queue_keeps_the_line_but_takes_no_heads() -> None:
 )
 def test_changes_that_could_help_wake_parked_workloads(change: o.Object) -> None:
     selector = o.Selector({"team": "a"}) if isinstance(change, o.Namespace) else o.Selector()
-    built = world(
-        queue("cq", CPU, cohort="pool", namespace_selector=selector), local("lq", "cq"), workload("parked")
-    )
+    built = world(queue("cq", CPU, cohort="pool", namespace_selector=selector), local("lq", "cq"), workload("parked"))
     park(built, "parked")
     match change:
         case o.ClusterQueue():

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from typing import Any
 
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from services.scheduler import faults
 from services.scheduler.handlers import Explanation
 from services.scheduler.settings import SchedulerSettings
 from shared.bus.interface import ObjectWrite
+from shared.decide import cycle, flavors
+from shared.decide.assignment import Assignment
 from shared.events.decisions import Batch, Positions
 from shared.events.objects import FlavorQuota
 from shared.events.subjects import ObjectName
+from shared.model.workload import WorkloadInfo
 from shared.state.validation import validate
 from tests.unit.scheduler.harness import Harness, quiet, until
 from tests.unit.state.builders import admit_of, basics, cluster_queue, flavor, local_queue, with_condition, workload
@@ -106,10 +111,10 @@ async def test_a_rejected_workload_waits_for_the_state_that_proved_it(harness: H
 async def test_repeated_rejections_wait_longer_each_time(harness: Harness) -> None:
     async with harness.running(harness.scheduler()):
         await harness.put(workload("a", "3"))
-        for count in (1, 2):
-            await until(lambda count=count: len(harness.admits()) == count)
-            id_, admit = harness.identified_admits()[-1]
-            await harness.reject(id_, admit, version=1)
+        await until(lambda: len(harness.admits()) == 1)
+        await harness.reject(*harness.identified_admits()[0], version=1)
+        await until(lambda: len(harness.admits()) == 2)
+        await harness.reject(*harness.identified_admits()[1], version=1)
         await quiet()
         assert len(harness.admits()) == 2
         harness.now += 1.5
@@ -352,3 +357,29 @@ async def test_explain_and_positions_answer(harness: Harness) -> None:
         assert (await explain("ns/a")).state == "holds_quota"
         where = msgspec.json.decode(await bus.request("scheduler", "positions", b"", 1.0), type=Positions)
         assert where == scheduler.state.positions
+
+
+async def test_a_workload_that_breaks_the_cycle_stops_nobody_else(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails_for_one(info: WorkloadInfo, *args: Any, **more: Any) -> Assignment:
+        if info.name == "poison":
+            raise ZeroDivisionError("no such luck")
+        return flavors.assign(info, *args, **more)
+
+    monkeypatch.setattr(cycle, "assign", fails_for_one)
+    monkeypatch.setattr(faults, "assign", fails_for_one)
+    scheduler = harness.scheduler()
+    async with harness.running(scheduler):
+        await harness.put(cluster_queue("other"), local_queue("lq2", "other"))
+        await harness.put(workload("poison", created=1), workload("fine", created=2), workload("b", queue="lq2"))
+        await until(lambda: len(harness.admits()) == 2 and harness.reports("ns/poison"))
+        assert sorted(admit.key for admit in harness.admits()) == ["ns/b", "ns/fine"]
+        [report] = harness.reports("ns/poison")
+        assert report.reason == "Misconfigured"
+        assert "no such luck" in report.message
+        assert harness.metric("sluice_scheduler_failed_cycles_total") == 1
+        monkeypatch.undo()
+        await harness.put(workload("poison", priority=3))
+        await until(lambda: len(harness.admits()) == 3)
+        validate(scheduler.state, harness.now)

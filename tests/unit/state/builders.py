@@ -141,7 +141,8 @@ def local_queue(name: str = "lq", queue: str = "cq", **more: Any) -> LocalQueue:
 
 def flavor(name: str = "default", **more: Any) -> ResourceFlavor:
     """A ResourceFlavor."""
-    return ResourceFlavor(name=name, **({"uid": f"uid-{name}", "version": 1} | more))
+    fields: dict[str, Any] = {"uid": f"uid-{name}", "version": 1} | more
+    return ResourceFlavor(name=name, **fields)
 
 
 def namespace(name: str = "ns", **labels: str) -> Namespace:

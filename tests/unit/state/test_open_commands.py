@@ -133,12 +133,19 @@ def test_the_time_of_a_transition_is_not_part_of_a_wish() -> None:
     assert len(memory.select(1.0, status(101, "other"))) == 1
 
 
-def test_without_an_answer_it_is_asked_again() -> None:
+def test_without_an_answer_it_is_asked_again_with_growing_patience() -> None:
     memory = Memory()
-    memory.select(0.0, priority(1))
-    assert memory.agenda.next == 60.0
-    assert memory.select(59.9, priority(1)) == []
-    assert len(memory.select(60.0, priority(1))) == 1
+    now, pauses = 0.0, []
+    memory.select(now, priority(1))
+    for _ in range(6):
+        due = memory.agenda.next
+        assert due is not None
+        assert memory.select(due - 0.1, priority(1)) == []
+        memory.agenda.take(due, 9)
+        assert len(memory.select(due, priority(1))) == 1
+        pauses.append(due - now)
+        now = due
+    assert pauses == [60, 120, 240, 480, 600, 600]
 
 
 def test_an_answer_ahead_of_the_view_keeps_the_key_from_being_judged() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from shared.bus.interface import ObjectWrite, OpenCommand, StreamsLost
+from shared.bus.interface import ObjectWrite, StreamsLost
 from shared.events import subjects
 from shared.events.objects import Object, Tombstone
 from shared.testing.memory_bus import MemoryBroker, MemoryGatewayBus
@@ -19,12 +19,20 @@ class GatewayStreams(MemoryGatewayBus):
     def __init__(self) -> None:
         super().__init__(MemoryBroker(), "watcher", "0")
         self.there: dict[str, str] = {}
-        self.identities: dict[str, str] = {}
-        self.reconnects = 0
+        self._accepted: dict[str, str] = {}
+        self._reconnects = 0
         self.puts: list[list[ObjectWrite]] = []
         self.fail_puts: list[Exception] = []
         self._made = 0
         self._back = asyncio.Condition()
+
+    @property
+    def identities(self) -> dict[str, str]:
+        return dict(self._accepted)
+
+    @property
+    def reconnects(self) -> int:
+        return self._reconnects
 
     async def wipe(self, *, reconnect: bool = True) -> None:
         """The server comes back with an empty disk."""
@@ -36,7 +44,7 @@ class GatewayStreams(MemoryGatewayBus):
     async def reconnect(self) -> None:
         """The connection broke and came back."""
         async with self._back:
-            self.reconnects += 1
+            self._reconnects += 1
             self._back.notify_all()
 
     def make_anew(self, stream: str) -> None:
@@ -54,8 +62,8 @@ class GatewayStreams(MemoryGatewayBus):
 
     async def wait_reconnect(self, seen: int) -> int:
         async with self._back:
-            await self._back.wait_for(lambda: self.reconnects > seen)
-        return self.reconnects
+            await self._back.wait_for(lambda: self._reconnects > seen)
+        return self._reconnects
 
     async def check_streams(
         self, *, applied: int, epoch: int, known: Mapping[str, str] | None = None, objects_position: int = 0
@@ -63,24 +71,21 @@ class GatewayStreams(MemoryGatewayBus):
         for stream in STREAMS:
             if stream not in self.there:
                 return f"stream {stream} is missing"
-            expected = (self.identities if known is None else known).get(stream)
+            expected = (self._accepted if known is None else known).get(stream)
             if expected and expected != self.there[stream]:
                 return f"stream {stream} was made anew"
         if self.broker.sequence < objects_position:
             return "stream OBJECTS lost its tail"
         why = await super().check_streams(applied=applied, epoch=epoch)
         if not why:
-            self.identities = dict(self.there)
+            self._accepted = dict(self.there)
         return why
 
     async def ensure_streams(self) -> None:
         for stream in STREAMS:
             if stream not in self.there:
                 self.make_anew(stream)
-        self.identities = dict(self.there)
-
-    async def epochs(self, shard: str) -> list[int]:
-        return sorted(epoch for of, epoch in self.broker.tails if of == shard)
+        self._accepted = dict(self.there)
 
     async def drop_objects(self) -> None:
         self.broker.objects.clear()
@@ -101,9 +106,6 @@ class GatewayStreams(MemoryGatewayBus):
     async def open_epoch(self, *, shard: str, epoch: int, objects_position: int, why: str) -> None:
         self._must_exist("OBJECTS")
         await super().open_epoch(shard=shard, epoch=epoch, objects_position=objects_position, why=why)
-
-    async def move_aside(self, command: OpenCommand, *, attempts: int, error: str) -> None:
-        raise NotImplementedError("no test of these parts has commands")
 
     def _must_exist(self, stream: str) -> None:
         if stream not in self.there:

@@ -84,7 +84,7 @@ async def test_a_reservation_resets_what_an_eviction_left(world: World) -> None:
     ],
 )
 async def test_a_decision_about_something_else_is_rejected(world: World, changes: dict[str, str], why: str) -> None:
-    await world.decide(world.admit(**changes))
+    await world.decide(msgspec.structs.replace(world.admit(), **changes))
     assert statuses(world) == [("rejected", why)]
     assert [c for c in world.api.calls if c.plural == "workloads"] == []
 

@@ -9,7 +9,7 @@ from services.watcher.kinds import Stored, read
 from services.watcher.publisher import BATCH, Publisher
 from services.watcher.store import Store
 from shared.bus.interface import ObjectWrite, StreamsLost
-from shared.events.objects import ResourceFlavor, Tombstone, Workload
+from shared.events.objects import Object, ResourceFlavor, Tombstone, Workload
 from shared.events.subjects import ObjectName
 from tests.unit.kube.api_server import until
 from tests.unit.watcher.gateway_bus import GatewayStreams
@@ -274,3 +274,24 @@ async def test_a_batch_that_failed_is_tried_again_with_the_next_refill() -> None
         await until(lambda: world.lost == ["gone"])
         await world.publisher.refill()
         assert world.bus.living() == {"resourceflavor/default": 3}
+
+
+async def test_what_changes_during_a_refill_is_not_lost() -> None:
+    async with running() as world:
+        await world.hold("leaves", 3)
+        await world.hold("alters", 4)
+        world.flavors(20, leaves=3, alters=4, fresh=5)
+        original = world.bus.load_objects
+
+        async def load() -> dict[str, tuple[int, Object]]:
+            held = await original()
+            world.store.remove("resourceflavor", "", "leaves", version=25)
+            world.store.remove("resourceflavor", "", "fresh", version=26)
+            world.store.upsert("resourceflavor", raw(flavor("alters", version=27)))
+            world.store.upsert("resourceflavor", raw(flavor("comes", version=28)))
+            return held
+
+        world.bus.load_objects = load  # type: ignore[method-assign]
+        await world.publisher.refill()
+        await until(lambda: world.bus.living() == {"resourceflavor/alters": 27, "resourceflavor/comes": 28})
+        assert world.bus.held()["resourceflavor/leaves"].version == 25

@@ -8,6 +8,7 @@ import pytest
 from services.watcher.managed_jobs import JobSettings
 from shared.jobs.naming import workload_name
 from shared.kube.errors import Unreachable
+from shared.kube.resources import WORKLOADS
 from tests.unit.watcher.manifests import condition, metadata, template, workload
 from tests.unit.watcher.world import World, queued_job, running
 
@@ -88,11 +89,14 @@ async def test_an_admitted_job_starts_with_its_flavor(world: World) -> None:
 @pytest.mark.parametrize("landed", [True, False])
 async def test_a_start_whose_answer_is_lost_happens_once(world: World, landed: bool) -> None:
     await created(world)
-    decision = world.admit(NAME)
-    # The first patch is the admission, the second the start.
-    world.api.fail("patch", LOST, landed=True)
-    world.api.fail("get", LOST)
-    await world.decide(decision)
+    # The flavor is missing when the workload is admitted, so that the next patch is the start.
+    world.store.remove("resourceflavor", "", "default", version=world.api.version + 1)
+    await world.append(world.admit(NAME))
+    await world.until(lambda: world.condition("Admitted", NAME) is not None)
+    world.api.fail("patch", LOST, landed=landed)
+    world.api.version += 10
+    world.load("resourceflavor", {"metadata": metadata("default", uid="new"), "spec": {}})
+    await world.settled()
     assert world.job()["spec"]["suspend"] is False
     starts = [c for c in world.api.calls if c.plural == "jobs" and c.body.get("spec", {}).get("suspend") is False]
     assert len(starts) == 1
@@ -121,12 +125,12 @@ async def test_an_eviction_stops_restores_and_then_releases(world: World) -> Non
         }
 
     world.edit("job", "j", runs)
-    await world.decide(world.preempt(NAME))
+    await world.append(world.preempt(NAME))
+    await world.until(lambda: world.job()["spec"] == original)
     job = world.job()
-    assert job["spec"] == original
     assert "startTime" not in job["status"]
     assert world.condition("QuotaReserved", NAME) == ("True", "QuotaReserved")
-    assert "Stopped" in world.reasons("j")
+    await world.until(lambda: "Stopped" in world.reasons("j"))
 
     def stopped(job: dict[str, Any]) -> None:
         job["status"] = {"active": 0, "conditions": [condition("Suspended", "True")]}
@@ -144,16 +148,7 @@ async def test_quota_of_a_job_that_was_started_and_stopped_at_once_is_not_given_
     await created(world)
     world.edit("job", "j", lambda job: job["status"].update(conditions=[condition("Suspended", "True")]))
     await world.decide(world.admit(NAME))
-    positions = [world.preempt(NAME)]
-    world.gateway._log.follow  # noqa: B018
-    bus = world.scheduler
-    from shared.events.decisions import Batch, Positions
-
-    await bus.append(
-        Batch(
-            author="t", positions=Positions(epoch=1, decisions=world.decided), decided_ns=1, decisions=tuple(positions)
-        )
-    )
+    await world.append(world.preempt(NAME))
     await world.until(lambda: world.job()["spec"]["suspend"] is True)
     await world.until(lambda: "kueue.x-k8s.io/stopping" not in world.job()["metadata"].get("annotations", {}))
     assert world.condition("QuotaReserved", NAME) == ("True", "QuotaReserved")
@@ -216,7 +211,7 @@ async def test_a_reserved_workload_that_no_longer_fits_its_job_is_made_anew(worl
 
 async def test_a_deleted_workload_stops_the_job_and_is_made_anew(world: World) -> None:
     await admitted(world)
-    await world.api.delete(_workloads(), "team", NAME)
+    await world.api.delete(WORKLOADS, "team", NAME)
     world.deliver("workload", NAME)
     await world.settled()
     assert world.job()["spec"] == queued_job()["spec"]
@@ -224,12 +219,6 @@ async def test_a_deleted_workload_stops_the_job_and_is_made_anew(world: World) -
     world.deliver("workload", NAME)
     await world.settled()
     assert len(world.api.created("workloads")) == 2
-
-
-def _workloads() -> Any:
-    from shared.kube.resources import WORKLOADS
-
-    return WORKLOADS
 
 
 async def test_a_deleted_job_finishes_its_workload(world: World) -> None:

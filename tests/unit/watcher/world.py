@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from opentelemetry.trace import NoOpTracer
@@ -18,6 +18,7 @@ from services.watcher.projections_workload import project_workload
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Change, Store
 from services.watcher.workload_state import workload_of
+from shared.bus.interface import GatewayBus
 from shared.events import cloudevents, commands, objects
 from shared.events.decisions import Admit, Batch, Decision, Positions, Preempt
 from shared.events.outcomes import CommandOutcome, DecisionOutcome
@@ -51,7 +52,7 @@ class World:
         self.gateway = Gateway(
             store=self.store,
             client=self.api.client,
-            bus=self.broker.gateway(),
+            bus=cast(GatewayBus, self.broker.gateway()),
             settings=WatcherSettings(instance="test", lane_workers=4, status_per_s=1e6, events_per_s=1e6),
             tracer=NoOpTracer(),
             metrics=CollectorRegistry(),
@@ -98,7 +99,7 @@ class World:
 
     def condition(self, type_: str, name: str = "w") -> tuple[str, str] | None:
         """(status, reason) of a condition of a workload."""
-        conditions = self.workload(name)["status"].get("conditions", [])
+        conditions = self.workload(name).get("status", {}).get("conditions", [])
         return next(((c["status"], c["reason"]) for c in conditions if c["type"] == type_), None)
 
     def job(self, name: str = "j") -> dict[str, Any]:
@@ -134,12 +135,16 @@ class World:
         )
         return msgspec.structs.replace(decision, **changes)
 
-    async def decide(self, *decisions: Decision) -> None:
-        """Append a batch and wait until everything it leads to is done."""
+    async def append(self, *decisions: Decision) -> None:
+        """Append a batch; returns when it was read."""
         positions = Positions(epoch=1, decisions=self.decided)
         await self.scheduler.append(Batch(author="test", positions=positions, decided_ns=1, decisions=decisions))
         self.decided += 1
         await self.until(lambda: self.gateway.applied == self.decided)
+
+    async def decide(self, *decisions: Decision) -> None:
+        """Append a batch and wait until everything it leads to is done."""
+        await self.append(*decisions)
         await self.settled()
 
     async def command(self, command: commands.Command, writer: str = "queue_manager") -> CommandOutcome:
@@ -173,7 +178,7 @@ class World:
 
     async def until(self, look: Callable[[], bool]) -> None:
         async with asyncio.timeout(WITHIN_S):
-            while not look():
+            while not look():  # noqa: ASYNC110 - what is looked at has no event of its own
                 await asyncio.sleep(0)
 
     async def settled(self) -> None:

@@ -1,0 +1,52 @@
+# One image for all services: `python -m services.<name>`. The target `devcluster` adds a real control plane with fake nodes, for compose.yaml.
+#
+#   docker build -t ghcr.io/sluice/sluice .
+#   docker build -t ghcr.io/sluice/devcluster --target devcluster .
+ARG PYTHON=docker.io/library/python:3.12-slim
+
+# Exactly what requirements.txt pins, as wheels: nothing is compiled here and nothing is run while installing.
+FROM ${PYTHON} AS dependencies
+COPY requirements.txt /tmp/requirements.txt
+RUN python -m venv /opt/sluice \
+ && /opt/sluice/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes --only-binary :all: \
+      -r /tmp/requirements.txt
+
+# etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and KWOK: some ten minutes on two cores, then cached.
+FROM ${PYTHON} AS control-plane
+COPY requirements-dev.txt /tmp/requirements-dev.txt
+RUN python -m venv /opt/build \
+ && /opt/build/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes --only-binary :all: \
+      -r /tmp/requirements-dev.txt
+WORKDIR /app
+COPY shared shared
+COPY devcluster devcluster
+ENV XDG_CACHE_HOME=/tmp/cache
+RUN /opt/build/bin/python -m devcluster build \
+ && mkdir -p /opt/control-plane \
+ && for folder in /tmp/cache/sluice/devcluster/*/; do cp -a "$folder". /opt/control-plane/; done \
+ && rm -rf /tmp/cache /root/go /root/.cache
+
+FROM ${PYTHON} AS service
+COPY --from=dependencies /opt/sluice /opt/sluice
+WORKDIR /app
+ENV PATH=/opt/sluice/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+COPY shared shared
+COPY services services
+COPY devcluster devcluster
+COPY cli cli
+COPY k8s k8s
+COPY examples examples
+# A volume that is mounted here for the first time takes over the owner, so that services need no root to write to it.
+RUN python -m compileall -q shared services devcluster cli \
+ && for folder in /credentials /data /kubeconfigs /admin; do install -d -m 0700 -o 65532 -g 65532 "$folder"; done
+USER 65532:65532
+CMD ["python", "-m", "cli.main", "--help"]
+
+FROM service AS devcluster
+COPY --from=control-plane /opt/control-plane /opt/control-plane
+COPY compose compose
+ENV KUBEBUILDER_ASSETS=/opt/control-plane PATH=/opt/control-plane:$PATH KUBECONFIG=/admin/kubeconfig
+CMD ["python", "compose/control_plane.py"]
+
+# What is built when no target is named.
+FROM service

