@@ -70,8 +70,11 @@ class Handlers:
             return Verdict(errors=(invalid("metadata.ownerReferences", meta.name, str(error)),))
         owner = meta.controller_owner()
         around = Surroundings(
-            default_queue=await self._known.exists("localqueue", namespace, DEFAULT_NAME),
-            default_priority_class=await self._known.exists("workloadpriorityclass", "", DEFAULT_NAME),
+            # A miss costs a call to the API server: asked only where the answer matters, and of the queue alone, which users
+            # apply together with their Jobs.
+            default_queue=names.QUEUE_NAME_LABEL not in meta.labels
+            and await self._known.exists("localqueue", namespace, DEFAULT_NAME),
+            default_priority_class=self._known.knows("workloadpriorityclass", "", DEFAULT_NAME),
             owner_managed=owner is not None and OwnerKind(owner.api_version, owner.kind) in self._enabled,
             ancestor=search.result is not None,
             manage_all=self._settings.manage_jobs_without_queue_name,

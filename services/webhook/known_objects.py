@@ -50,10 +50,13 @@ class KnownObjects:
                 else:
                     objects[key] = item.object
 
+    def knows(self, kind: str, namespace: str, name: str) -> bool:
+        """Whether OBJECTS has shown such an object."""
+        return (kind, f"{namespace}/{name}" if namespace else name) in self._objects
+
     async def exists(self, kind: str, namespace: str, name: str) -> bool:
         """Whether there is such an object. An API server that does not answer counts as no."""
-        key = f"{namespace}/{name}" if namespace else name
-        if (kind, key) in self._objects:
+        if self.knows(kind, namespace, name):
             return True
         try:
             await self._client.get(_LIVE[kind], namespace, name)
