@@ -36,6 +36,7 @@ USED = frozenset(
         "integrations.frameworks",
         "integrations.labelKeysToCopy",
         "waitForPodsReady.enable",
+        "waitForPodsReady.requeuingStrategy.timestamp",
         "resources.quotaCheckStrategy",
         "resources.excludeResourcePrefixes",
         "resources.transformations",
@@ -52,6 +53,9 @@ USED_GATES = frozenset(
         "FlavorFungibilityPreserveScanProgress",
         "LocalQueueMetrics",
         "PartialAdmission",
+        "PrioritizePreemptorWorkloads",
+        "PriorityBoost",
+        "PrioritySortingWithinCohort",
         "QuotaCheckStrategy",
         "ReclaimablePods",
         "SchedulingEquivalenceHashing",
@@ -210,10 +214,5 @@ def _unused_paths(fields: Mapping[str, object], prefix: str) -> Iterator[str]:
             continue
         if isinstance(value, dict) and value and any(used.startswith(f"{path}.") for used in USED):
             yield from _unused_paths(value, f"{path}.")
-        elif not isinstance(value, dict) or not _only_presence_counts(path):
+        elif value != {}:
             yield path
-
-
-def _only_presence_counts(path: str) -> bool:
-    """Blocks that are in use by being there; nothing in them is used yet."""
-    return path == "waitForPodsReady"

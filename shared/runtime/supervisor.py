@@ -121,6 +121,11 @@ class Supervisor:
                 self._stop_requested = True
         return 1 if self._hopeless else 0
 
+    @property
+    def stopping(self) -> bool:
+        """Whether a stop signal came."""
+        return self._stop_requested
+
     def pid(self, name: str) -> int:
         """Of the child's current run; 0 while it does not run."""
         return self._runs[name].pid
