@@ -43,6 +43,7 @@ LOOPBACK = "127.0.0.1"
 ANY = ("", "0.0.0.0", "::")
 PARTS = ("crds", "rbac", "webhooks")
 """Of the cluster's side, that can be installed."""
+INSTANCE = "instance"
 FRONT = "front"
 NATS = "nats"
 
@@ -123,14 +124,14 @@ def run(options: Options, started: float) -> int:
     plan = plan_of(options)
     _check_ports(plan)
     logs.setup("all-in-one", "WARNING")
-    with _folder() as folder, Supervisor() as supervisor:
+    with _folder() as (folder, instance), Supervisor() as supervisor:
         try:
-            return _run(plan, folder, supervisor, started)
+            return _run(plan, folder, instance, supervisor, started)
         finally:
             supervisor.stop()
 
 
-def _run(plan: Plan, folder: Path, supervisor: Supervisor, started: float) -> int:
+def _run(plan: Plan, folder: Path, instance: str, supervisor: Supervisor, started: float) -> int:
     service_ports = free_ports(len(SERVICES) + 1)
     nats_port = service_ports.pop()
     log_folder = Path(plan.options.log_dir) if plan.options.log_dir else None
@@ -158,6 +159,7 @@ def _run(plan: Plan, folder: Path, supervisor: Supervisor, started: float) -> in
         webhook=plan.webhook,
         webhook_url=plan.webhook_url,
         cert_dir=plan.cert_dir,
+        instance=instance,
     )
     mains = {name: importlib.import_module(f"services.{name}.__main__").main for name in plan.services}
     front = importlib.import_module("cli.front")
@@ -242,23 +244,46 @@ def _check_ports(plan: Plan) -> None:
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    """A private folder that is gone afterwards. It is locked while its owner or a child of it lives; those that nobody locks are swept."""
-    for left in _folders():
-        if _is_free(left):
-            shutil.rmtree(left, ignore_errors=True)
+def _folder() -> Iterator[tuple[Path, str]]:
+    """A private folder that is gone afterwards, and the gateway's name among the candidates for its Lease.
+
+    The folder is locked while its owner or a child of it lives; those that nobody locks are swept. The newest of these leaves its name to us: whoever
+    held the Lease under it is dead for sure, so that nobody has to wait for the Lease to run out.
+    """
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            yield folder
+            instance = _sweep() or f"{socket.gethostname()}-{folder.name.removeprefix(FOLDER_PREFIX)}"
+            (folder / INSTANCE).write_text(instance)
+            yield folder, instance
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _sweep() -> str:
+    """Remove what dead ones left; the name of the newest."""
+    name = ""
+    for left in sorted(_folders(), key=_age, reverse=True):
+        with contextlib.suppress(OSError), (left / "lock").open("r+") as lock:
+            # Held until it is gone, so that no other start takes over the same name.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(OSError):
+                name = (left / INSTANCE).read_text()
+            shutil.rmtree(left, ignore_errors=True)
+    return name
+
+
+def _age(folder: Path) -> float:
+    """Seconds since its last change."""
+    with contextlib.suppress(OSError):
+        return time.time() - folder.stat().st_mtime
+    return 0.0
+
+
 def running_folders() -> list[Path]:
     """Those of the processes that run now, the newest first."""
-    return sorted((f for f in _folders() if not _is_free(f)), key=lambda f: f.stat().st_mtime, reverse=True)
+    return sorted((f for f in _folders() if _is_locked(f)), key=_age)
 
 
 def _folders() -> list[Path]:
@@ -267,18 +292,14 @@ def _folders() -> list[Path]:
     return [f for f in found if f.is_dir() and not f.is_symlink() and f.stat().st_uid == own]
 
 
-def _is_free(folder: Path) -> bool:
-    """Whether nobody lives in it. One without a lock is being made right now, unless it is old."""
-    try:
-        with (folder / "lock").open("r+") as lock:
+def _is_locked(folder: Path) -> bool:
+    """Whether somebody lives in it."""
+    with contextlib.suppress(FileNotFoundError), (folder / "lock").open("r+") as lock:
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             return True
-    except BlockingIOError:
-        return False
-    except OSError:
-        with contextlib.suppress(OSError):
-            return time.time() - folder.stat().st_mtime > 60
-        return False
+    return False
 
 
 def fail(error: Exception) -> int:

@@ -27,6 +27,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     configuration: str = ""
     feature_gates: str = ""
     cert_dir: str = ""
+    instance: str = ""
+    """The gateway's name among the candidates for its Lease: the same after a restart, so that it need not wait for the Lease of its dead self."""
     impersonate_user: str = ""
     impersonate_group: str = ""
 
@@ -49,6 +51,8 @@ def environment_of(service: str, place: Place) -> dict[str, str]:
             parts = place.kubeconfig.split(os.pathsep)
             variables[f"{own}KUBECONFIG"] = os.pathsep.join(os.path.abspath(p) for p in parts if p)
     if service == "watcher":
+        variables[f"{own}INSTANCE"] = place.instance
+        variables[f"{own}STANDBY_IS_READY"] = "false"
         variables[f"{own}WEBHOOK_URL"] = place.webhook_url
         variables[f"{own}MANAGE_CERTIFICATES"] = "false" if place.cert_dir else "true"
         if place.impersonate_user:

@@ -38,6 +38,8 @@ from shared.runtime.service import Context
 _STANDBY_AFTER_S = 1.0
 """A Lease that is free is ours before this, and one round of lists is saved."""
 _LOOK_S = 0.5
+_LOOK_SOON_S = 0.05
+"""Until it is ready: others wait for that."""
 _STEP = 500
 
 
@@ -195,10 +197,9 @@ async def _tell_health(ctx: Context[WatcherSettings], lease: LeaderLease, intake
         if lease.is_held:
             ctx.health.ready(keeper.opened.is_set(), f"no epoch is open: {keeper.why_closed}", cause="start")
         else:
-            ctx.health.ready(
-                intake.synced.is_set(), f"standby of {lease.holder or 'nobody'}, not warm yet", cause="start"
-            )
-        await asyncio.sleep(_LOOK_S)
+            warm = ctx.settings.standby_is_ready and intake.synced.is_set()
+            ctx.health.ready(warm, f"standby of {lease.holder or 'nobody'}", cause="start")
+        await asyncio.sleep(_LOOK_S if ctx.health.is_ready else _LOOK_SOON_S)
 
 
 async def _tell_everything(store: Store, gateway: Gateway) -> None:

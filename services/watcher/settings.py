@@ -22,6 +22,8 @@ class WatcherSettings(BaseSettings, frozen=True, kw_only=True):
     """Base URL for the API server to call the webhooks by, where it cannot reach a Service; empty: the Service."""
     instance: str = ""
     """Name of this process among the candidates for the Lease; empty makes a unique one."""
+    standby_is_ready: bool = True
+    """Off: ready only while it holds the Lease, where there is one candidate and "ready" is to mean that jobs move."""
     lease_name: str = "sluice-watcher"
     """In `namespace`; the shard is appended."""
     lease_duration_s: float = 3.0

@@ -68,6 +68,7 @@ class Certificate:
         self._source = source
         self._refresh_s = refresh_s
         self._loaded: KeyPair | None = None
+        self._complaint = ""
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.ready = asyncio.Event()
@@ -79,7 +80,9 @@ class Certificate:
                 await self._refresh()
             except (ApiError, ValueError, OSError) as error:
                 # ssl.SSLError is an OSError.
-                log.warning("no serving certificate: %s", error)
+                if str(error) != self._complaint:
+                    self._complaint = str(error)
+                    log.warning("no serving certificate: %s", error)
             await asyncio.sleep(self._refresh_s if self.ready.is_set() else FIRST_S)
 
     async def _refresh(self) -> None:

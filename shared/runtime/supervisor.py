@@ -27,7 +27,7 @@ import msgspec
 HOPELESS = 2
 """Exit code of a child that would fail the same way each time."""
 STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-_SET_PARENT_DEATH_SIGNAL = 1
+_SET_PARENT_DEATH_SIGNAL, _SET_NAME = 1, 15
 
 log = logging.getLogger("sluice.supervisor")
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
@@ -219,6 +219,8 @@ def _be(child: Child, parent: int, mask: Iterable[int]) -> NoReturn:
     try:
         if _prctl is not None:
             _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+            # As `top` and `ps -o comm` show it; 15 bytes fit.
+            _prctl(_SET_NAME, child.name.encode()[:15], 0, 0, 0)
             # The parent may have died before that call.
             if os.getppid() != parent:
                 os._exit(1)
