@@ -2,7 +2,7 @@
 
 1. Configuration and feature gates are checked, ports are looked at: what is wrong is one line and exit code 1, before anything runs.
 2. NATS starts in a private folder, with the generated permissions; meanwhile this process imports what all services need.
-3. Services are forked from it. The gateway waits for what the cluster lacks (`installation`), made by a child of its own.
+3. A child makes what the cluster lacks (`installation`); then services are forked, the gateway first.
 4. One more child answers /readyz and /metrics for all, and says when everything is ready.
 
 This process itself never runs an event loop (see `shared.runtime.supervisor`). The folder is removed at the end; one whose process was killed is removed
@@ -123,6 +123,8 @@ def run(options: Options, started: float) -> int:
     """Until SIGTERM or Ctrl-C; the exit code. `started`: monotonic time of the start of the process. Raises StartError, ConfigurationError."""
     plan = plan_of(options)
     _check_ports(plan)
+    # Imports make objects that stay: looking for garbage among them would take a fifth of the start.
+    gc.disable()
     logs.setup("all-in-one", "WARNING")
     with _folder() as (folder, instance), Supervisor() as supervisor:
         try:
@@ -161,23 +163,7 @@ def _run(plan: Plan, folder: Path, instance: str, supervisor: Supervisor, starte
         cert_dir=plan.cert_dir,
         instance=instance,
     )
-    mains = {name: importlib.import_module(f"services.{name}.__main__").main for name in plan.services}
-    front = importlib.import_module("cli.front")
     installation = importlib.import_module("cli.installation")
-    # What is here now is here for good: children share it, and their collectors need not walk (and so copy) it.
-    gc.collect()
-    gc.freeze()
-
-    def start(name: str, place: Place) -> None:
-        def main() -> None:
-            os.environ.update(environment_of(name, place))
-            mains[name]()
-
-        supervisor.start(Child(name=name, main=main, log=log_of(name) if log_folder is not None else None))
-
-    for name in plan.services:
-        if name != GATEWAY:
-            start(name, place)
     wanted = installation.Wanted(
         kubeconfig=plan.options.kubeconfig,
         namespace=place.namespace,
@@ -186,22 +172,42 @@ def _run(plan: Plan, folder: Path, instance: str, supervisor: Supervisor, starte
         webhook_ca=_authority(plan.cert_dir),
     )
     answer = folder / "prepared.json"
-    code = supervisor.once(Child(name="installation", main=lambda: installation.main(wanted, answer)))
-    if code:
+    installing = supervisor.begin(Child(name="installation", main=lambda: installation.main(wanted, answer)))
+    if GATEWAY in plan.services:
+        # The largest part, imported while the other core is busy with the cluster.
+        importlib.import_module(f"services.{GATEWAY}.__main__")
+    if supervisor.finish(installing):
         return 0 if supervisor.stopping else 1
     prepared = msgspec.json.decode(answer.read_bytes(), type=installation.Prepared)
     if prepared.impersonate:
         place = msgspec.structs.replace(
             place, impersonate_user=prepared.user, impersonate_group=installation.ALL_RIGHTS
         )
-    if GATEWAY in plan.services:
-        start(GATEWAY, place)
     write_environment(folder, place)
     if plan.options.print_env:
         print(shell_lines(environment_of(plan.options.print_env, place)), flush=True)
+    for name in plan.services:
+        # Each is forked as soon as it is imported; the gateway, for whom all others wait, comes first.
+        supervisor.start(_service(name, place, log_of(name) if log_folder is not None else None))
+    front = importlib.import_module("cli.front")
     parts = {name: f"http://{LOOPBACK}:{place.ports[name]}" for name in plan.services}
     supervisor.start(Child(name=FRONT, main=lambda: asyncio.run(front.run(parts, plan.health, plan.metrics, started))))
+    gc.enable()
     return supervisor.run()
+
+
+def _service(name: str, place: Place, log: Path | None) -> Child:
+    """The child that is this service, imported here and now."""
+    service_main = importlib.import_module(f"services.{name}.__main__").main
+    # What is here now is here for good: children share it, and their collectors need not walk (and so copy) it.
+    gc.freeze()
+
+    def main() -> None:
+        gc.enable()
+        os.environ.update(environment_of(name, place))
+        service_main()
+
+    return Child(name=name, main=main, log=log)
 
 
 def _address(port: int, configured: str, path: str) -> Address:

@@ -99,17 +99,19 @@ class Supervisor:
         run = self._runs[child.name] = _Run(child)
         self._start(run)
 
-    def once(self, child: Child) -> int:
-        """Run a child to its end; its exit code. A stop signal ends it early."""
-        pid = self._fork(child)
+    def begin(self, child: Child) -> int:
+        """Run a child once; its pid, for `finish`."""
+        return self._fork(child)
+
+    def finish(self, pid: int) -> int:
+        """Wait for a child that was begun; its exit code. A stop signal ends it early."""
         while True:
             found = _ended(pid)
             if found is not None:
                 return found.code
-            number = self._wait(None)
-            if number in STOP_SIGNALS:
+            if self._wait(None) in STOP_SIGNALS:
                 self._stop_requested = True
-                os.kill(pid, signal.SIGKILL)
+                _kill(pid, signal.SIGKILL)
 
     def run(self) -> int:
         """Until a stop signal (returns 0) or a child that can never run (returns 1)."""
