@@ -13,7 +13,7 @@ import pytest
 from cryptography import x509
 
 from services.watcher.certificates import make_pair
-from services.webhook.certificate import Certificate
+from services.webhook.certificate import Certificate, FromSecret
 from shared.kube.resources import SECRETS
 from tests.unit.kube.api_server import ApiServer, client_of, until
 
@@ -35,7 +35,7 @@ async def put(api: ApiServer, data: dict[str, str]) -> None:
 @asynccontextmanager
 async def serving(api: ApiServer) -> AsyncIterator[Certificate]:
     async with client_of(api) as client:
-        certificate = Certificate(client, "ns", "cert", refresh_s=0.01)
+        certificate = Certificate(FromSecret(client, "ns", "cert"), refresh_s=0.01)
         reading = asyncio.create_task(certificate.run())
         try:
             yield certificate
