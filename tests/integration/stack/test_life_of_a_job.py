@@ -133,6 +133,15 @@ def spans_of(folder: Path, trace: str) -> list[dict[str, str]]:
     return [s for s in spans if s["traceId"] == trace]
 
 
+async def test_an_unused_queue_shows_zeros(stack: Stack, watched: Watched) -> None:
+    _, seen = watched
+    await stack.cluster.kubectl("apply", "-f", "-", stdin=as_list(*queue("unused")))
+    assert await seen.until(lambda: bool(seen.cluster_queues["unused"].status.conditions), 15)
+    assert (await stack.cluster.kubectl("get", "cq", "unused", "-o", "wide")).split()[-4:] == [
+        "unused", "BestEffortFIFO", "0", "0",
+    ]  # fmt: skip
+
+
 async def test_status_of_queues_counts_and_usage(stack: Stack, watched: Watched) -> None:
     client, seen = watched
     await stack.cluster.kubectl("apply", "-f", "-", stdin=as_list(*queue("counted", "2")))
