@@ -170,6 +170,7 @@ def _run(plan: Plan, folder: Path, instance: str, supervisor: Supervisor, starte
         parts=PARTS if "all" in plan.options.install else plan.options.install,
         webhook_url=plan.webhook_url,
         webhook_ca=_authority(plan.cert_dir),
+        managed_namespaces=plan.configured.configuration.managed_namespaces(place.namespace),
     )
     answer = folder / "prepared.json"
     installing = supervisor.begin(Child(name="installation", main=lambda: installation.main(wanted, answer)))

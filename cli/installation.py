@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from shared.api import names
-from shared.config.configuration import KUBE_SYSTEM, NAMESPACE_NAME_LABEL
+from shared.api.selectors import LabelSelector
 from shared.kube import resources
 from shared.kube.client import KubeClient, connect
 from shared.kube.credentials import CredentialsError
@@ -74,6 +74,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[str, ...] = ()
     webhook_url: str = ""
     webhook_ca: bytes = b""
+    managed_namespaces: LabelSelector = LabelSelector()
+    """Whose Jobs are reviewed."""
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,7 +190,7 @@ async def _webhooks(client: KubeClient, wanted: Wanted, identity: Prepared) -> N
 
 
 def pointed_webhooks(manifest: Manifest, wanted: Wanted, user: str) -> Manifest:
-    """A webhook configuration that calls `webhook_url`, skips what `user` writes, and leaves `wanted.namespace` alone."""
+    """A webhook configuration that calls `webhook_url`, skips what `user` writes, and reviews Jobs of managed namespaces only."""
     webhooks = []
     for webhook in manifest["webhooks"]:
         client_config = {"url": wanted.webhook_url + webhook["clientConfig"]["service"]["path"]}
@@ -200,12 +202,7 @@ def pointed_webhooks(manifest: Manifest, wanted: Wanted, user: str) -> Manifest:
         }
         changed = {**webhook, "clientConfig": client_config, "matchConditions": [condition]}
         if "namespaceSelector" in webhook:
-            excluded = {
-                "key": NAMESPACE_NAME_LABEL,
-                "operator": "NotIn",
-                "values": [KUBE_SYSTEM, wanted.namespace],
-            }
-            changed["namespaceSelector"] = {"matchExpressions": [excluded]}
+            changed["namespaceSelector"] = msgspec.to_builtins(wanted.managed_namespaces)
         webhooks.append(changed)
     return {**manifest, "webhooks": webhooks}
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from cli import installation
 from cli.installation import MANIFESTS, Wanted, pointed_webhooks
+from shared.api.selectors import LabelSelector
+from shared.config.configuration import Configuration
 
 WANTED = Wanted(kubeconfig="", namespace="own", webhook_url="https://127.0.0.1:9443")
 Manifest = dict[str, Any]
@@ -34,10 +38,20 @@ def test_webhooks_are_pointed_at_the_url(name: str) -> None:
         assert [c["expression"] for c in new["matchConditions"]] == ['request.userInfo.username != "someone"']
 
 
-def test_jobs_of_our_own_namespace_are_left_alone() -> None:
-    after = pointed_webhooks(shipped("mutating.yaml"), WANTED, "someone")
-    (selector,) = [w["namespaceSelector"] for w in after["webhooks"] if "namespaceSelector" in w]
-    assert selector["matchExpressions"][0]["values"] == ["kube-system", "own"]
+def test_jobs_of_managed_namespaces_are_reviewed() -> None:
+    excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "own"]}
+    for selector, expected in (
+        (Configuration().managed_namespaces("own"), {"matchExpressions": [excluded]}),
+        (LabelSelector(match_labels={"team": "a"}), {"matchLabels": {"team": "a"}}),
+    ):
+        wanted = Wanted(kubeconfig="", namespace="own", managed_namespaces=selector)
+        after = pointed_webhooks(shipped("mutating.yaml"), wanted, "someone")
+        selectors = {
+            w["name"]: json.loads(msgspec.json.encode(w["namespaceSelector"]))
+            for w in after["webhooks"]
+            if "namespaceSelector" in w
+        }
+        assert selectors == {"mjob.kb.io": expected}
 
 
 def test_a_given_authority_is_trusted() -> None:
