@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -101,7 +101,11 @@ class AllInOne:
 
     def children(self) -> dict[str, psutil.Process]:
         """By name; the kernel keeps 15 bytes of it."""
-        return {p.name(): p for p in psutil.Process(self.pid).children()}
+        found = {}
+        for child in psutil.Process(self.pid).children():
+            with suppress(psutil.NoSuchProcess):
+                found[child.name()] = child
+        return found
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
         """Seconds it took."""
@@ -124,6 +128,16 @@ Start = Callable[..., AllInOne]
 async def cluster() -> AsyncIterator[DevCluster]:
     async with DevCluster(ClusterOptions(default_pod_seconds=0.3)) as running:
         yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def installed(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> DevCluster:
+    """The same cluster with CRDs, roles and webhook configurations."""
+    one = AllInOne(cluster.kubeconfig, tmp_path_factory.mktemp("install"), "--install", "all")
+    await one.start()
+    await one.until_ready()
+    await one.stop()
+    return cluster
 
 
 @pytest.fixture
@@ -208,7 +222,7 @@ async def test_a_bare_cluster_gets_all_it_needs(cluster: DevCluster, start: Star
     assert one.left() == []
 
 
-async def test_ten_starts_in_a_row(cluster: DevCluster, start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_ten_starts_in_a_row(installed: DevCluster, start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     ready, stopped = [], []
     for number in range(STARTS):
         one = start()
@@ -217,9 +231,9 @@ async def test_ten_starts_in_a_row(cluster: DevCluster, start: Start, capsys: py
         ready.append(await one.until_ready())
         if number == 0:
             # The later starts find objects.
-            await put(cluster, *manifests.queue("again"))
+            await put(installed, *manifests.queue("again"))
         if number in (0, STARTS - 1):
-            await runs_a_job(cluster, f"again-{number}", "again")
+            await runs_a_job(installed, f"again-{number}", "again")
         stopped.append(await one.stop())
         assert one.left() == []
     with capsys.disabled():
@@ -230,9 +244,9 @@ async def test_ten_starts_in_a_row(cluster: DevCluster, start: Start, capsys: py
     assert max(stopped) < STOP_S
 
 
-async def test_each_child_may_be_killed(cluster: DevCluster, start: Start) -> None:
+async def test_each_child_may_be_killed(installed: DevCluster, start: Start) -> None:
     async with running(start()) as one:
-        await put(cluster, *manifests.queue("killed"))
+        await put(installed, *manifests.queue("killed"))
         before = one.children()
         assert len(before) == len(SERVICES) + 2
         for child in before.values():
@@ -243,14 +257,14 @@ async def test_each_child_may_be_killed(cluster: DevCluster, start: Start) -> No
             return set(now) == set(before) and all(now[n].pid != before[n].pid for n in before) and await one.is_ready()
 
         assert await eventually(replaced, READY_S), one.text
-        await runs_a_job(cluster, "killed", "killed")
+        await runs_a_job(installed, "killed", "killed")
 
 
-async def test_nothing_outlives_a_killed_parent(cluster: DevCluster, start: Start) -> None:
+async def test_nothing_outlives_a_killed_parent(installed: DevCluster, start: Start) -> None:
     one = start()
     await one.start()
     await one.until_ready()
-    await put(cluster, *manifests.queue("orphans"))
+    await put(installed, *manifests.queue("orphans"))
     children = one.children()
     await one.stop(signal.SIGKILL)
 
@@ -263,11 +277,11 @@ async def test_nothing_outlives_a_killed_parent(cluster: DevCluster, start: Star
     # The next one sweeps, and need not wait for the Lease of the dead one.
     async with running(start()) as other:
         assert len(other.left()) == 1
-        await runs_a_job(cluster, "orphans", "orphans")
+        await runs_a_job(installed, "orphans", "orphans")
     assert other.left() == []
 
 
-async def test_given_certificates_and_a_configuration_file(cluster: DevCluster, start: Start, tmp_path: Path) -> None:
+async def test_given_certificates_and_a_configuration_file(installed: DevCluster, start: Start, tmp_path: Path) -> None:
     pair = make_pair(("127.0.0.1",), datetime.now(UTC))
     certificates = tmp_path.parent / f"{tmp_path.name}-certificates"
     certificates.mkdir()
@@ -286,21 +300,21 @@ async def test_given_certificates_and_a_configuration_file(cluster: DevCluster, 
         assert "accepted, not used yet: fairSharing" in one.text
         unnamed = manifests.job("unnamed", "x")
         del unnamed["metadata"]["labels"]
-        await put(cluster, unnamed)
-        suspended = await cluster.kubectl("get", "job", "unnamed", "-o", "jsonpath={.spec.suspend}")
+        await put(installed, unnamed)
+        suspended = await installed.kubectl("get", "job", "unnamed", "-o", "jsonpath={.spec.suspend}")
         assert suspended == "true"
         path = "jsonpath={.items[*].webhooks[*].matchConditions[*].expression}"
-        condition = await cluster.kubectl("get", "validatingwebhookconfiguration", "-o", path)
+        condition = await installed.kubectl("get", "validatingwebhookconfiguration", "-o", path)
         assert GATEWAY in condition
-    await cluster.kubectl("delete", "job", "unnamed")
+    await installed.kubectl("delete", "job", "unnamed")
 
 
-async def test_a_service_runs_elsewhere(cluster: DevCluster, start: Start) -> None:
+async def test_a_service_runs_elsewhere(installed: DevCluster, start: Start) -> None:
     # Back to its own certificates: those of the test before are gone with it.
     one = start("--print-env", "metrics", "--install", "webhooks", SCHEDULER="false")
     async with running(one):
         assert not {"scheduler", "metrics"} & set(one.children())
-        await put(cluster, *manifests.queue("elsewhere"))
+        await put(installed, *manifests.queue("elsewhere"))
         printed = dict(re.findall(r"^export (SLUICE_\w+)=(.*)$", one.text, re.MULTILINE))
         assert printed["SLUICE_NATS_USER"] == "metrics"
         asked = await asyncio.create_subprocess_exec(
@@ -309,14 +323,14 @@ async def test_a_service_runs_elsewhere(cluster: DevCluster, start: Start) -> No
         )  # fmt: skip
         lines, _ = await asked.communicate()
         script = f"{lines.decode()}\nexec {sys.executable} -m cli.main scheduler"
-        await put(cluster, manifests.job("elsewhere", "elsewhere"))
+        await put(installed, manifests.job("elsewhere", "elsewhere"))
         scheduler = await asyncio.create_subprocess_exec(
             "/bin/sh", "-c", script, env={"PYTHONPATH": str(ROOT)}, cwd=one.folder
         )
         try:
 
             async def done() -> bool:
-                return await is_complete(cluster, "elsewhere")
+                return await is_complete(installed, "elsewhere")
 
             assert await eventually(done, 30)
         finally:
