@@ -31,7 +31,7 @@ from cli.service_environment import Place, environment_of, shell_lines, write_en
 from devcluster.ports import free_ports
 from shared.bus.server_binary import nats_binary
 from shared.bus.server_config import Server, write_config
-from shared.config.configuration import Configured
+from shared.config.configuration import DEFAULT_NAMESPACE, Configured
 from shared.config.configuration_file import load as load_configuration
 from shared.events.streams import GATEWAY, SERVICES
 from shared.runtime.overview import Address
@@ -43,6 +43,7 @@ LOOPBACK = "127.0.0.1"
 ANY = ("", "0.0.0.0", "::")
 PARTS = ("crds", "rbac", "webhooks")
 """Of the cluster's side, that can be installed."""
+SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 INSTANCE = "instance"
 FRONT = "front"
 NATS = "nats"
@@ -157,7 +158,7 @@ def _run(plan: Plan, folder: Path, instance: str, supervisor: Supervisor, starte
         kubeconfig=plan.options.kubeconfig,
         configuration=plan.options.config,
         feature_gates=plan.options.feature_gates,
-        namespace=plan.configured.namespace(),
+        namespace=plan.configured.namespace(_own_namespace() if not plan.options.kubeconfig else DEFAULT_NAMESPACE),
         webhook=plan.webhook,
         webhook_url=plan.webhook_url,
         cert_dir=plan.cert_dir,
@@ -209,6 +210,14 @@ def _service(name: str, place: Place, log: Path | None) -> Child:
         service_main()
 
     return Child(name=name, main=main, log=log)
+
+
+def _own_namespace() -> str:
+    """Of the pod that we are, if we are one."""
+    try:
+        return SERVICE_ACCOUNT_NAMESPACE.read_text().strip()
+    except OSError:
+        return DEFAULT_NAMESPACE
 
 
 def _address(port: int, configured: str, path: str) -> Address:

@@ -215,10 +215,12 @@ class EpochKeeper:
                 woken = asyncio.create_task(self._woken.wait())
                 back = asyncio.create_task(self._bus.wait_reconnect(reconnects))
                 tasks = {following, woken, back}
-                await asyncio.wait(tasks, timeout=self._check_s, return_when=asyncio.FIRST_COMPLETED)
+                try:
+                    await asyncio.wait(tasks, timeout=self._check_s, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for task in (woken, back):
+                        task.cancel()
                 reconnects = self._bus.reconnects
-                for task in (woken, back):
-                    task.cancel()
                 if following.done():
                     try:
                         following.result()

@@ -118,6 +118,8 @@ async def _run(service: str, settings: S, secret: str, configured: Configured, s
         return 2
     if service == GATEWAY:
         # Once, not by each service.
+        gates = ", ".join(f"{name}={str(state).lower()}" for name, state in configured.gates)
+        log.info("configuration", extra={"file": settings.configuration, "gates": gates})
         for path in configured.unused:
             log.warning("accepted, not used yet: %s", path)
     log.info("started", extra={"health_port": port, "pid": os.getpid()})

@@ -281,6 +281,22 @@ async def test_nothing_outlives_a_killed_parent(installed: DevCluster, start: St
     assert other.left() == []
 
 
+@pytest.mark.parametrize("so_far", [0, 1, 3, 6])
+async def test_told_to_end_while_it_starts(installed: DevCluster, start: Start, so_far: int) -> None:
+    one = start()
+    await one.start()
+
+    async def children_there() -> bool:
+        return len(one.children()) >= so_far
+
+    assert await eventually(children_there, READY_S)
+    children = psutil.Process(one.pid).children()
+    assert await one.stop() < STOP_S
+    assert not any(p.is_running() for p in children)
+    assert one.left() == []
+    assert "Traceback" not in one.text
+
+
 async def test_given_certificates_and_a_configuration_file(installed: DevCluster, start: Start, tmp_path: Path) -> None:
     pair = make_pair(("127.0.0.1",), datetime.now(UTC))
     certificates = tmp_path.parent / f"{tmp_path.name}-certificates"
