@@ -3,8 +3,8 @@
 1. What all children need is imported before the first fork: a child then costs a fork, not a second of imports. This process must have no other
    thread and no event loop, at any time: a fork copies only the thread that calls it.
 2. A child gets a session of its own (Ctrl-C reaches us alone), the signals of a fresh process, and dies with us, even by SIGKILL (Linux).
-3. A child that ends is started again after a pause that doubles up to a bound and is short again once it ran for a while. One that says that it can
-   never run (exit code 2: settings) ends everything.
+3. A child that ends is started again after a pause that doubles up to a bound and is short again once it ran for a while. One that says at its
+   first start that it can never run (exit code 2: settings) ends everything.
 4. SIGTERM, SIGINT or SIGHUP: children are told to end, those marked `last` after the others; who has not after its time is killed. A second signal
    kills at once.
 """
@@ -175,7 +175,7 @@ class Supervisor:
             if found is None:
                 continue
             run.pid = 0
-            if found.code == HOPELESS and not found.signal:
+            if found.code == HOPELESS and run.starts == 1:
                 self._hopeless = run.child.name
                 log.error("cannot run", extra={"child": run.child.name})
                 continue
