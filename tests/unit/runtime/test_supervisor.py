@@ -153,6 +153,13 @@ def test_one_that_can_never_run_ends_everything(make: Make) -> None:
     assert errors == "cannot run\n"
 
 
+def test_only_the_first_start_can_be_hopeless(make: Make) -> None:
+    # What worked once is not wrong settings: what it needs may be away just now.
+    family = make("a=hopeless-later", "b=steady")
+    family.until(lambda: family.count("start a") >= 4)
+    assert family.end()[0] == 0
+
+
 def test_the_last_one_goes_last(make: Make) -> None:
     family = make("base=last", "a=steady", "b=steady")
     family.ready()
