@@ -128,10 +128,6 @@ class Supervisor:
         """Whether a stop signal came."""
         return self._stop_requested
 
-    def pid(self, name: str) -> int:
-        """Of the child's current run; 0 while it does not run."""
-        return self._runs[name].pid
-
     def stop(self) -> None:
         """End every child, in order."""
         for run in self._runs.values():
