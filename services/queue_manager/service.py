@@ -21,6 +21,7 @@ from services.queue_manager.queue_status import status_change
 from services.queue_manager.settings import QueueManagerSettings
 from services.queue_manager.workload_steps import workload_step
 from shared.bus.interface import CaughtUp, FeedItem, Reset
+from shared.config.configuration import Configured
 from shared.events.objects import (
     AdmissionCheck,
     ClusterQueue,
@@ -31,6 +32,7 @@ from shared.events.objects import (
     WorkloadPriorityClass,
 )
 from shared.model.activity import Activity
+from shared.runtime.decision_settings import request_rules
 from shared.runtime.service import Context
 from shared.state.folding import KINDS as FOLDED
 from shared.state.open_commands import CommandWriter, Verdict
@@ -43,9 +45,11 @@ LEASE = "queue_manager"
 class QueueJudge:
     """What queues, and workloads outside the scheduler's cycle, should look like."""
 
-    def __init__(self, settings: QueueManagerSettings) -> None:
+    def __init__(self, settings: QueueManagerSettings, configured: Configured | None = None) -> None:
+        configured = configured if configured is not None else Configured()
         self._settings = settings
-        self._view = QueueView()
+        self._finish_orphans = settings.finish_orphans and configured.gates["FinishOrphanedWorkloads"]
+        self._view = QueueView(request_rules(configured))
         self._start()
 
     def _start(self) -> None:
@@ -148,7 +152,7 @@ class QueueJudge:
         class_name = names_class(workload)
         class_ = self._view.objects.get(WorkloadPriorityClass, class_name) if class_name else None
         priority = priority_change(workload, class_)
-        step = workload_step(workload, self._view.world, now, finish_orphans=self._settings.finish_orphans)
+        step = workload_step(workload, self._view.world, now, finish_orphans=self._finish_orphans)
         return Verdict((priority, *step.commands), step.again_at) if priority is not None else step
 
     def _remember_activities(self) -> None:
@@ -170,5 +174,5 @@ class QueueJudge:
 
 async def serve(ctx: Context[QueueManagerSettings]) -> None:
     """Run until cancelled."""
-    writer = CommandWriter(LEASE, QueueJudge(ctx.settings), ctx.metrics, leads=False)
+    writer = CommandWriter(LEASE, QueueJudge(ctx.settings, ctx.configured), ctx.metrics, leads=False)
     await writer.run(ctx.bus, KINDS, ctx.now, lease=ctx.bus.lease(LEASE), ready=ctx.health.ready)

@@ -35,6 +35,10 @@ class BaseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     nats_password_file: str = ""
     nats_ca_file: str = ""
     """A PEM file: connect with TLS and trust these authorities."""
+    configuration: str = ""
+    """Kueue's configuration file; empty: all defaults. What it says goes before the settings of a service."""
+    feature_gates: str = ""
+    """`A=true,B=false`, unless the configuration file sets some."""
     health_host: str = "127.0.0.1"
     health_port: Port = 0
     """Port of /healthz, /readyz and /metrics; 0 takes a free one and logs it."""

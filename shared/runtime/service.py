@@ -1,6 +1,7 @@
 """Runs one service from settings to exit.
 
-1. Read settings; what is wrong with them is one line on standard error and exit code 2.
+1. Read settings, configuration file and feature gates; what is wrong with them is one line on standard error and exit code 2 (1 for the configuration, as
+   Kueue's).
 2. Logs, traces, metrics; listen for /healthz, /readyz, /metrics.
 3. Connect to the bus, waiting for it as long as it takes.
 4. Run the service until SIGTERM or SIGINT, or until it fails (exit code 1: whoever supervises it starts it again).
@@ -29,6 +30,9 @@ from prometheus_client.process_collector import ProcessCollector
 from shared.bus.connection import without_credentials
 from shared.bus.interface import Bus
 from shared.bus.nats_bus import NatsGatewayBus, connect
+from shared.config.configuration import Configured
+from shared.config.configuration_file import ConfigurationError
+from shared.config.configuration_file import load as load_configuration
 from shared.config.settings import BaseSettings, SettingsError, load, password
 from shared.events.streams import GATEWAY, SERVICES
 from shared.runtime.health import Health, application
@@ -43,7 +47,14 @@ class Context(Generic[S]):
     """What a service is given: its settings, its bus, and where to tell how it fares."""
 
     def __init__(
-        self, service: str, settings: S, bus: Bus, health: Health, metrics: CollectorRegistry, tracer: Tracer
+        self,
+        service: str,
+        settings: S,
+        bus: Bus,
+        health: Health,
+        metrics: CollectorRegistry,
+        tracer: Tracer,
+        configured: Configured | None = None,
     ) -> None:
         self.service = service
         self.settings = settings
@@ -51,6 +62,8 @@ class Context(Generic[S]):
         self.health = health
         self.metrics = metrics
         self.tracer = tracer
+        self.configured = configured if configured is not None else Configured()
+        """Kueue's configuration and the feature gates."""
 
     def now(self) -> float:
         """Seconds since the epoch; tests give a context with a clock of their own."""
@@ -73,14 +86,18 @@ def run(service: str, settings_type: type[S], serve: Serve[S]) -> None:
         settings = load(settings_type, service, SERVICES, os.environ)
         secret = password(settings)
         logs.setup(service, settings.log_level)
+        configured = load_configuration(settings.configuration, settings.feature_gates)
+    except ConfigurationError as error:
+        sys.stderr.write(f"sluice {service}: configuration: {error}\n")
+        sys.exit(1)
     except ValueError as error:
         label = "settings" if isinstance(error, SettingsError) else "settings: log_level"
         sys.stderr.write(f"sluice {service}: {label}: {error}\n")
         sys.exit(2)
-    sys.exit(uvloop.run(_run(service, settings, secret, serve)))
+    sys.exit(uvloop.run(_run(service, settings, secret, configured, serve)))
 
 
-async def _run(service: str, settings: S, secret: str, serve: Serve[S]) -> int:
+async def _run(service: str, settings: S, secret: str, configured: Configured, serve: Serve[S]) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -100,6 +117,12 @@ async def _run(service: str, settings: S, secret: str, serve: Serve[S]) -> int:
             error.strerror,
         )
         return 2
+    if service == GATEWAY:
+        # Once, not by each service.
+        gates = ", ".join(f"{name}={str(state).lower()}" for name, state in configured.gates)
+        log.info("configuration", extra={"file": settings.configuration, "gates": gates})
+        for path in configured.unused:
+            log.warning("accepted, not used yet: %s", path)
     log.info("started", extra={"health_port": port, "pid": os.getpid()})
     try:
         address = without_credentials(settings.nats_url)
@@ -114,7 +137,7 @@ async def _run(service: str, settings: S, secret: str, serve: Serve[S]) -> int:
             return 0
         health.ready(True, cause="bus")
         try:
-            context = Context(service, settings, bus, health, registry, provider.get_tracer("sluice"))
+            context = Context(service, settings, bus, health, registry, provider.get_tracer("sluice"), configured)
             return await _supervise(stop, serve(context), settings.stop_timeout_s)
         finally:
             with contextlib.suppress(TimeoutError):

@@ -10,7 +10,7 @@ import msgspec
 
 from shared.api.quantity import QuantityError
 from shared.bus.interface import ObjectChanged
-from shared.decide.requests import workload_info
+from shared.decide.requests import DEFAULT_RULES, RequestRules, workload_info
 from shared.events.objects import (
     AdmissionCheck,
     ClusterQueue,
@@ -45,7 +45,8 @@ KINDS = (
 class Fold:
     """The newest objects and the World made of them."""
 
-    def __init__(self, policy: OrderPolicy | None = None) -> None:
+    def __init__(self, policy: OrderPolicy | None = None, rules: RequestRules = DEFAULT_RULES) -> None:
+        self._rules = rules
         self.objects = Objects()
         self.world = World(policy) if policy is not None else World()
         self.faults: dict[ObjectName, str] = {}
@@ -82,11 +83,11 @@ class Fold:
     def info(self, workload: Workload) -> WorkloadInfo:
         """The workload as decisions see it, with effective requests; unreadable ones make it invalid, but what it holds still counts."""
         try:
-            return workload_info(workload)
+            return workload_info(workload, self._rules)
         except QuantityError as error:
             name = ObjectName("workload", workload.namespace, workload.name)
             self.faults[name] = str(error)
-            bare = workload_info(msgspec.structs.replace(workload, pod_sets=()))
+            bare = workload_info(msgspec.structs.replace(workload, pod_sets=()), self._rules)
             return msgspec.structs.replace(bare, invalid=f"requests cannot be read: {error}", shape="")
 
     def _cluster_queue(self, name: ObjectName, new: Object | None) -> None:

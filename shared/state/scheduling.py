@@ -16,6 +16,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled, Skipped
+from shared.decide.requests import DEFAULT_RULES, RequestRules
 from shared.events.decisions import Admit, Batch, Decision, EpochOpened, Positions
 from shared.events.objects import Object, Workload
 from shared.events.outcomes import DecisionOutcome
@@ -34,13 +35,14 @@ REJECTION_BACKOFF_MAX_S = 60.0
 class SchedulerState:
     """Fold with `apply`, decide on `world`, tell `appended` what was decided. `dirty`: something changed that a cycle should look at."""
 
-    def __init__(self, policy: OrderPolicy | None = None) -> None:
+    def __init__(self, policy: OrderPolicy | None = None, rules: RequestRules = DEFAULT_RULES) -> None:
         self.policy = policy
+        self.rules = rules
         self.stories = Stories()
         self._start(0)
 
     def _start(self, epoch: int) -> None:
-        self.fold = Fold(self.policy)
+        self.fold = Fold(self.policy, self.rules)
         self.world = self.fold.world
         self.objects = self.fold.objects
         self.assumptions = Assumptions(self._version_of)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from devcluster.nats_server import nats_binary
 from services.watcher.settings import WatcherSettings
 from services.webhook.settings import WebhookSettings
+from shared.bus.server_binary import nats_binary
 from shared.config.settings import load
 from shared.events.streams import SERVICES
 from tests.unit.k8s.rendered import ROOT, Document, of_kind, pod_specs, render
