@@ -152,13 +152,28 @@ def _run(work: Callable[[], Coroutine[Any, Any, int | None]]) -> int:
     from devcluster.processes import ProcessDiedError
     from devcluster.toolchain import NoGoError
 
+    expected = (
+        BuildError,
+        NoGoError,
+        ProcessDiedError,
+        NotReadyError,
+        ExistingClusterError,
+        KubectlError,
+        TimeoutError,
+    )
     try:
         return asyncio.run(work()) or 0
-    except (
-        BuildError, NoGoError, ProcessDiedError, NotReadyError, ExistingClusterError, KubectlError, TimeoutError
-    ) as error:  # fmt: skip
+    except expected as error:
         typer.secho(str(error), fg="red", err=True)
         return 1
+    except BaseExceptionGroup as group:
+        found, rest = group.split(expected)
+        if found is None or rest is not None:
+            raise
+        typer.secho(str(found.exceptions[0]), fg="red", err=True)
+        return 1
+    except BrokenPipeError:
+        return 0
     except KeyboardInterrupt:
         return 130
 

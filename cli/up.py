@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.live import Live
 
 from cli import live_table, run_records, sample_jobs
+from cli.local_run import LocalRun
 from cli.observe import Observer, observing
 from devcluster.options import ClusterOptions
-from devcluster.stack import Stack
 from shared.events import cloudevents
 from shared.events.codec import MalformedMessage
 
@@ -37,13 +37,13 @@ async def up(*, jobs: bool, existing_cluster: bool) -> None:
 
 
 async def _run(console: Console, jobs: bool, existing_cluster: bool) -> None:
-    stack = Stack(ClusterOptions(existing=existing_cluster), console=console)
-    with run_records.recorded(stack.folder):
-        async with stack:
-            await stack.cluster.kubectl("apply", "--server-side", "-f", str(sample_jobs.EXAMPLES / "queues.yaml"))
-            print_addresses(stack, console)
+    running = LocalRun(ClusterOptions(existing=existing_cluster), console)
+    with run_records.recorded(running.folder):
+        async with running:
+            await running.cluster.kubectl("apply", "--server-side", "-f", str(sample_jobs.EXAMPLES / "queues.yaml"))
+            print_addresses(running, console)
             try:
-                await _show(stack, console, jobs)
+                await _show(running, console, jobs)
             finally:
                 console.print("stopping")
 
@@ -58,31 +58,31 @@ def down() -> None:
         console.print("nothing is running")
 
 
-def print_addresses(stack: Stack, console: Console) -> None:
+def print_addresses(running: LocalRun, console: Console) -> None:
     """What to use from another terminal."""
     console.print("\nFrom another terminal:")
-    console.print(f"  export KUBECONFIG={stack.cluster.kubeconfig}", soft_wrap=True)
+    console.print(f"  export KUBECONFIG={running.cluster.kubeconfig}", soft_wrap=True)
     if shutil.which("kubectl") is None:
-        console.print(f"  export PATH=$PATH:{stack.cluster.kubectl_program.parent}", soft_wrap=True)
+        console.print(f"  export PATH=$PATH:{running.cluster.kubectl_program.parent}", soft_wrap=True)
     console.print("  kubectl get cq,lq,workloads -A")
-    console.print(f"  .venv/bin/python examples/print_events.py {stack.reader_url}", soft_wrap=True)
-    console.print(f"  logs of the services: {stack.folder / 'logs'}\n", soft_wrap=True)
+    console.print(f"  .venv/bin/python examples/print_events.py {running.reader_url}", soft_wrap=True)
+    console.print(f"  logs of the services: {running.logs}\n", soft_wrap=True)
 
 
-async def _show(stack: Stack, console: Console, jobs: bool) -> None:
+async def _show(running: LocalRun, console: Console, jobs: bool) -> None:
     events: deque[str] = deque(maxlen=live_table.EVENT_ROWS)
 
     def print_line(line: str) -> None:
         console.print(line, highlight=False, soft_wrap=True)
 
-    async with observing(stack.cluster.kubeconfig) as (client, seen), asyncio.TaskGroup() as group:
+    async with observing(running.cluster.kubeconfig) as (client, seen), asyncio.TaskGroup() as group:
         if jobs:
             group.create_task(sample_jobs.keep_flowing(client, PAUSE_S))
         if console.is_terminal:
-            group.create_task(follow_events(stack.reader_url, events.append))
+            group.create_task(follow_events(running.reader_url, events.append))
             group.create_task(_draw(seen, events, console))
         else:
-            group.create_task(follow_events(stack.reader_url, print_line))
+            group.create_task(follow_events(running.reader_url, print_line))
 
 
 async def _draw(seen: Observer, events: deque[str], console: Console) -> None:
