@@ -42,6 +42,9 @@ from shared.telemetry import logs, traces
 S = TypeVar("S", bound=BaseSettings)
 log = logging.getLogger("sluice.runtime")
 
+FLUSH_S = 1.0
+"""How long the end of a process may wait for whoever takes its spans."""
+
 
 class Context(Generic[S]):
     """What a service is given: its settings, its bus, and where to tell how it fares."""
@@ -106,7 +109,7 @@ async def _run(service: str, settings: S, secret: str, configured: Configured, s
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
     health = Health()
-    provider = traces.setup(service, settings.trace_file)
+    provider = traces.setup(service, settings.trace_file, settings.trace_otlp_endpoint)
     try:
         http, port = await serve_http(application(health, registry), settings.health_host, settings.health_port)
     except OSError as error:
@@ -143,8 +146,9 @@ async def _run(service: str, settings: S, secret: str, configured: Configured, s
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(bus.close(), settings.stop_timeout_s)
     finally:
-        provider.shutdown()
         await http.cleanup()
+        # Blocks the loop, on which nothing is left.
+        traces.shutdown(provider, FLUSH_S)
         log.info("stopped")
 
 
