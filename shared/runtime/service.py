@@ -29,12 +29,13 @@ from prometheus_client.process_collector import ProcessCollector
 
 from shared.bus.connection import without_credentials
 from shared.bus.interface import Bus
-from shared.bus.nats_bus import NatsGatewayBus, connect
+from shared.bus.nats_bus import NatsBus, NatsGatewayBus, connect
 from shared.config.configuration import Configured
 from shared.config.configuration_file import ConfigurationError
 from shared.config.configuration_file import load as load_configuration
 from shared.config.settings import BaseSettings, SettingsError, load, password
 from shared.events.streams import GATEWAY, SERVICES
+from shared.runtime.bus_metrics import BusCollector
 from shared.runtime.health import Health, application
 from shared.runtime.health import serve as serve_http
 from shared.telemetry import logs, traces
@@ -139,6 +140,7 @@ async def _run(service: str, settings: S, secret: str, configured: Configured, s
         if bus is None:
             return 0
         health.ready(True, cause="bus")
+        registry.register(BusCollector(bus))
         try:
             context = Context(service, settings, bus, health, registry, provider.get_tracer("sluice"), configured)
             return await _supervise(stop, serve(context), settings.stop_timeout_s)
@@ -152,7 +154,7 @@ async def _run(service: str, settings: S, secret: str, configured: Configured, s
         log.info("stopped")
 
 
-async def _connect(service: str, settings: BaseSettings, secret: str) -> Bus:
+async def _connect(service: str, settings: BaseSettings, secret: str) -> NatsBus:
     tls = ssl.create_default_context(cafile=settings.nats_ca_file) if settings.nats_ca_file else None
     user = settings.nats_user or service
     if service == GATEWAY:
@@ -171,7 +173,7 @@ async def _connect(service: str, settings: BaseSettings, secret: str) -> Bus:
     )
 
 
-async def _until(stop: asyncio.Event, work: Awaitable[Bus]) -> Bus | None:
+async def _until(stop: asyncio.Event, work: Awaitable[NatsBus]) -> NatsBus | None:
     """The result of `work`, or None if the service is told to stop first."""
     task = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(stop.wait())
