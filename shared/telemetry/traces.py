@@ -133,7 +133,7 @@ class CollectorExporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        self._inner.shutdown()
+        self._inner.shutdown()  # type: ignore[no-untyped-call]
 
 
 def _without_texts(span: ReadableSpan) -> ReadableSpan:
