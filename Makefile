@@ -46,6 +46,7 @@ lint: $(STAMP) ## ruff, mypy --strict, import contracts, generated files current
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m cli.crds --check
 	@$(BIN)/python -m cli.event_docs --check
+	@$(BIN)/python -m cli.asyncapi --check
 
 format: $(STAMP) ## Format the code (seconds)
 	@$(BIN)/ruff check --fix-only --quiet .
@@ -63,8 +64,9 @@ conformance-selfcheck: $(STAMP) ## Alter each expectation and demand that its ca
 crds: $(STAMP) ## Generate k8s/crds from shared/api
 	@$(BIN)/python -m cli.crds
 
-docs: $(STAMP) ## Generate docs/events.md from the Structs
+docs: $(STAMP) ## Generate docs/events.md and docs/asyncapi.yaml from the Structs
 	@$(BIN)/python -m cli.event_docs
+	@$(BIN)/python -m cli.asyncapi
 
 lock: ## Pin the requirements again, with hashes
 	@for extra in '' dev; do \

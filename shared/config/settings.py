@@ -19,6 +19,7 @@ FILE_VARIABLE = "SLUICE_SETTINGS"
 
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+HttpUrl = Annotated[str, msgspec.Meta(pattern=r"^(https?://\S+)?$")]
 
 
 class SettingsError(ValueError):
@@ -45,6 +46,8 @@ class BaseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     log_level: str = "INFO"
     trace_file: str = ""
     """Append finished spans to this file, one JSON object a line."""
+    trace_otlp_endpoint: HttpUrl = ""
+    """Send finished spans to this collector, OTLP over HTTP: `http://collector:4318`."""
     shard: str = "0"
     replica: int = 0
     """Number of this instance among those of its service that run at once (see streams.REPLICAS)."""

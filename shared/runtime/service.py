@@ -29,18 +29,22 @@ from prometheus_client.process_collector import ProcessCollector
 
 from shared.bus.connection import without_credentials
 from shared.bus.interface import Bus
-from shared.bus.nats_bus import NatsGatewayBus, connect
+from shared.bus.nats_bus import NatsBus, NatsGatewayBus, connect
 from shared.config.configuration import Configured
 from shared.config.configuration_file import ConfigurationError
 from shared.config.configuration_file import load as load_configuration
 from shared.config.settings import BaseSettings, SettingsError, load, password
 from shared.events.streams import GATEWAY, SERVICES
+from shared.runtime.bus_metrics import BusCollector
 from shared.runtime.health import Health, application
 from shared.runtime.health import serve as serve_http
 from shared.telemetry import logs, traces
 
 S = TypeVar("S", bound=BaseSettings)
 log = logging.getLogger("sluice.runtime")
+
+FLUSH_S = 1.0
+"""How long the end of a process may wait for whoever takes its spans."""
 
 
 class Context(Generic[S]):
@@ -106,7 +110,7 @@ async def _run(service: str, settings: S, secret: str, configured: Configured, s
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
     health = Health()
-    provider = traces.setup(service, settings.trace_file)
+    provider = traces.setup(service, settings.trace_file, settings.trace_otlp_endpoint)
     try:
         http, port = await serve_http(application(health, registry), settings.health_host, settings.health_port)
     except OSError as error:
@@ -136,6 +140,7 @@ async def _run(service: str, settings: S, secret: str, configured: Configured, s
         if bus is None:
             return 0
         health.ready(True, cause="bus")
+        registry.register(BusCollector(bus))
         try:
             context = Context(service, settings, bus, health, registry, provider.get_tracer("sluice"), configured)
             return await _supervise(stop, serve(context), settings.stop_timeout_s)
@@ -143,12 +148,13 @@ async def _run(service: str, settings: S, secret: str, configured: Configured, s
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(bus.close(), settings.stop_timeout_s)
     finally:
-        provider.shutdown()
         await http.cleanup()
+        # Blocks the loop, on which nothing is left.
+        traces.shutdown(provider, FLUSH_S)
         log.info("stopped")
 
 
-async def _connect(service: str, settings: BaseSettings, secret: str) -> Bus:
+async def _connect(service: str, settings: BaseSettings, secret: str) -> NatsBus:
     tls = ssl.create_default_context(cafile=settings.nats_ca_file) if settings.nats_ca_file else None
     user = settings.nats_user or service
     if service == GATEWAY:
@@ -167,7 +173,7 @@ async def _connect(service: str, settings: BaseSettings, secret: str) -> Bus:
     )
 
 
-async def _until(stop: asyncio.Event, work: Awaitable[Bus]) -> Bus | None:
+async def _until(stop: asyncio.Event, work: Awaitable[NatsBus]) -> NatsBus | None:
     """The result of `work`, or None if the service is told to stop first."""
     task = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(stop.wait())
