@@ -147,7 +147,7 @@ async def test_granted_is_what_is_used(life: Life) -> None:
     made = life.made()
     assert [c for c in made if c.refused] == [], "missing"
     grants = await granted(life.stack.cluster)
-    assert grants >= BY_ENFORCEMENT | BY_ACCIDENT
+    assert grants >= {*BY_ENFORCEMENT, *BY_ACCIDENT}
     left = unused(grants, made) - {*BY_ENFORCEMENT, *BY_ACCIDENT}
     assert sorted(map(str, left)) == [], "granted, never used"
 
