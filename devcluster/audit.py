@@ -31,6 +31,7 @@ class Reference(msgspec.Struct, frozen=True, rename="camel"):
 
 class ResponseStatus(msgspec.Struct, frozen=True):
     code: int = 0
+    message: str = ""
 
 
 class AuditEvent(msgspec.Struct, frozen=True, rename="camel"):
@@ -41,7 +42,6 @@ class AuditEvent(msgspec.Struct, frozen=True, rename="camel"):
     object_ref: Reference = Reference()
     response_status: ResponseStatus = ResponseStatus()
     request_received_timestamp: str = ""
-    annotations: dict[str, str] = {}
 
 
 class Write(msgspec.Struct, frozen=True, order=True):

@@ -37,6 +37,7 @@ from shared.bus.server_binary import nats_binary
 from shared.bus.server_config import Server, write_config
 from shared.events.streams import SERVICES
 from shared.kube.client import connect
+from tests.integration.stack.grants import POLICY, calls, granted, unused
 from tests.unit.k8s.rendered import key, of_kind, render
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="session")]
@@ -49,7 +50,7 @@ WITHIN_S = 60.0
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def cluster() -> AsyncIterator[DevCluster]:
     """A cluster of its own: the shared one has other tests' things in kueue-system."""
-    options = ClusterOptions(nodes=(NodeGroup(name="node", count=2),), default_pod_seconds=1.0)
+    options = ClusterOptions(nodes=(NodeGroup(name="node", count=2),), default_pod_seconds=1.0, audit_policy=POLICY)
     async with DevCluster(options) as started:
         # Warnings too, for whatever the namespace does not enforce.
         await started.kubectl("create", "namespace", NAMESPACE)
@@ -197,6 +198,10 @@ async def test_a_configuration_of_another_table_is_replaced_and_the_server_resta
     assert warnings == ""
     kept = (await get(cluster, "statefulset/sluice-nats"))["spec"]["template"]["metadata"]["annotations"]
     assert kept == template
+    # Everything that it may do was needed.
+    assert cluster.audit_log is not None
+    grants = {g for g in await granted(cluster) if g.account == "sluice-nats-credentials"}
+    assert sorted(map(str, unused(grants, calls(cluster.audit_log)))) == []
 
 
 async def test_the_job_may_do_nothing_else(cluster: DevCluster) -> None:

@@ -19,7 +19,10 @@ kind: Policy
 omitStages: [RequestReceived]
 rules:
 - level: Metadata
-  users: [system:serviceaccount:kueue-system:sluice-watcher, system:serviceaccount:kueue-system:sluice-webhook]
+  users:
+  - system:serviceaccount:kueue-system:sluice-watcher
+  - system:serviceaccount:kueue-system:sluice-webhook
+  - system:serviceaccount:kueue-system:sluice-nats-credentials
 - level: None
 """
 """Every call of ours, reads included, and of nobody else."""
@@ -49,7 +52,8 @@ class Call(msgspec.Struct, frozen=True, order=True):
     verb: str
     namespace: str
     name: str
-    refused: bool
+    refused: str
+    """Why, if it was."""
 
     def needs(self, grant: Grant) -> bool:
         """Whether this call is what the grant is for."""
@@ -98,7 +102,7 @@ def calls(log: Path) -> set[Call]:
     found = set()
     for event in read_events(log):
         if event.user.username.startswith(PREFIX) and event.object_ref.resource:
-            at = event.object_ref
+            at, status = event.object_ref, event.response_status
             found.add(
                 Call(
                     event.user.username.removeprefix(PREFIX),
@@ -107,8 +111,7 @@ def calls(log: Path) -> set[Call]:
                     event.verb,
                     at.namespace,
                     at.name,
-                    event.response_status.code == 403
-                    or event.annotations.get("authorization.k8s.io/decision") == "forbid",
+                    (status.message or "?") if status.code == 403 else "",
                 )
             )
     return found

@@ -194,13 +194,14 @@ def test_each_service_mounts_its_own_password_and_no_other(service: str) -> None
 
 def test_the_credentials_job_may_touch_exactly_what_it_makes() -> None:
     role = next(o for o in of_kind(render("nats"), "Role"))
-    named = [r for r in role["rules"] if r["resources"] == ["secrets"] and "resourceNames" in r]
+    named = [r for r in role["rules"] if r["resources"] == ["secrets"] and r["verbs"] == ["get"]]
     assert len(named) == 1
     assert set(named[0]["resourceNames"]) == {CONFIG_SECRET, *(secret_name(user) for user in USERS)}
     assert set(USERS) == {*SERVICES, READER}
     others = [r for r in role["rules"] if r not in named]
     assert others == [
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [CONFIG_SECRET], "verbs": ["patch"]},
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "resourceNames": ["sluice-nats"], "verbs": ["patch"]},
     ]
 
