@@ -13,8 +13,10 @@ from hashlib import blake2s
 import msgspec
 
 from shared.api import names
-from shared.api.quantity import parse
+from shared.api.quantity import parse, request_units
+from shared.decide.requests_adjust import adjusted, refused
 from shared.model.amounts import clamp, mul
+from shared.model.limit_range import NO_RULES, PodRules
 from shared.model.sources import AssignmentSource, ContainerSource, PodSetSource, WorkloadSource
 from shared.model.workload import (
     DECISIVE_CONDITIONS,
@@ -55,6 +57,18 @@ class RequestRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_RULES = RequestRules()
+
+
+class LogicalDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """Device claims of a workload as logical resources (core 3.6), by pod set; worked out where DeviceClasses are known."""
+
+    per_pod: Mapping[str, Mapping[str, str]] = {}
+    """Pod set -> resource -> quantity of one pod."""
+    replaced: Mapping[str, tuple[str, ...]] = {}
+    """Pod set -> extended resources that the logical ones stand for."""
+
+
+NO_DEVICES = LogicalDevices()
 
 
 def pod_requests(pod_set: PodSetSource) -> Nano:
@@ -104,21 +118,37 @@ def _raise_to(total: Nano, floor: Mapping[str, int]) -> None:
             total.setdefault(resource, 0)
 
 
-def transformed(requests: Mapping[str, int], rules: RequestRules) -> dict[str, int]:
-    """One pod's requests after exclusion and transformation, in model units (rounded up, at least 0)."""
-    kept = {
-        resource: Fraction(amount)
+def transformed(
+    requests: Mapping[str, int],
+    rules: RequestRules,
+    devices: Mapping[str, str] | None = None,
+    replaced: Iterable[str] = (),
+) -> dict[str, int]:
+    """One pod's requests after exclusion, transformation and devices, in model units (rounded up, at least 0).
+
+    `requests` in nano-units; `devices` are logical resources to add, `replaced` extended resources they stand for.
+    """
+    if not (rules.exclude_prefixes or rules.transformations or devices or replaced):
+        return {resource: _units(resource, amount) for resource, amount in requests.items()}
+    kept: dict[str, int | Fraction] = {
+        resource: amount
         for resource, amount in requests.items()
         if not (rules.exclude_prefixes and resource.startswith(rules.exclude_prefixes))
     }
     by_input = {transformation.input: transformation for transformation in rules.transformations}
     if by_input.keys() & kept.keys():
         kept = _transform(kept, by_input)
+    for resource in replaced:
+        kept.pop(resource, None)
+    for resource, raw in (devices or {}).items():
+        kept[resource] = kept.get(resource, 0) + parse(raw).nano
     return {resource: _units(resource, amount) for resource, amount in kept.items()}
 
 
-def _transform(requests: Mapping[str, Fraction], by_input: Mapping[str, Transformation]) -> dict[str, Fraction]:
-    retained: dict[str, Fraction] = {}
+def _transform(
+    requests: Mapping[str, int | Fraction], by_input: Mapping[str, Transformation]
+) -> dict[str, int | Fraction]:
+    retained: dict[str, int | Fraction] = {}
     generated: dict[str, Fraction] = {}
     for resource, amount in requests.items():
         rule = by_input.get(resource)
@@ -127,17 +157,18 @@ def _transform(requests: Mapping[str, Fraction], by_input: Mapping[str, Transfor
         if rule is None:
             continue
         factor = requests.get(rule.multiply_by) if rule.multiply_by else None
-        base = amount if factor is None else amount * factor / _NANO
+        base = Fraction(amount) if factor is None else Fraction(amount) * factor / _NANO
         for output, raw in rule.outputs:
             generated[output] = generated.get(output, Fraction(0)) + base * parse(raw).nano / _NANO
     for output, amount in generated.items():
-        retained[output] = retained.get(output, Fraction(0)) + max(Fraction(0), amount)
+        retained[output] = retained.get(output, 0) + max(Fraction(0), amount)
     return retained
 
 
-def _units(resource: str, nano: Fraction) -> int:
+def _units(resource: str, nano: int | Fraction) -> int:
     step = _MILLI if resource == "cpu" else _NANO
-    return clamp(max(0, -(-nano.numerator // (nano.denominator * step))))
+    units = -(-nano // step)
+    return clamp(units) if units > 0 else 0
 
 
 def effective_count(pod_set: PodSetSource, reclaimable: Mapping[str, int], rules: RequestRules) -> int:
@@ -147,10 +178,21 @@ def effective_count(pod_set: PodSetSource, reclaimable: Mapping[str, int], rules
     return pod_set.count - min(reclaimable.get(pod_set.name, 0), pod_set.count)
 
 
-def pod_set_info(pod_set: PodSetSource, reclaimable: Mapping[str, int], rules: RequestRules) -> PodSetInfo:
-    """The engine's view of one pod set. Raises QuantityError."""
+def pod_set_info(
+    pod_set: PodSetSource,
+    reclaimable: Mapping[str, int],
+    rules: RequestRules,
+    one: Nano | None = None,
+    devices: LogicalDevices = NO_DEVICES,
+) -> PodSetInfo:
+    """The engine's view of one (adjusted) pod set; `one` = requests of one pod, if known. Raises QuantityError."""
     count = effective_count(pod_set, reclaimable, rules)
-    one_pod = transformed(pod_requests(pod_set), rules)
+    one_pod = transformed(
+        pod_requests(pod_set) if one is None else one,
+        rules,
+        devices.per_pod.get(pod_set.name),
+        devices.replaced.get(pod_set.name, ()),
+    )
     return PodSetInfo(
         name=pod_set.name,
         count=count,
@@ -161,29 +203,6 @@ def pod_set_info(pod_set: PodSetSource, reclaimable: Mapping[str, int], rules: R
         affinity_terms=pod_set.affinity_terms,
         tolerations=pod_set.tolerations,
     )
-
-
-def over_limit(pod_set: PodSetSource) -> tuple[str, ...]:
-    """Resources of which some container, or the pod as a whole, requests more than its own limit; sorted."""
-    found: set[str] = set()
-    pairs = [(container.requests, container.limits) for container in (*pod_set.init_containers, *pod_set.containers)]
-    pairs.append((pod_set.pod_requests or {}, pod_set.pod_limits or {}))
-    for requests, limits in pairs:
-        found.update(
-            resource
-            for resource, raw in requests.items()
-            if resource in limits and parse(raw).nano > parse(limits[resource]).nano
-        )
-    return tuple(sorted(found))
-
-
-def _invalid(pod_sets: Iterable[PodSetSource]) -> str:
-    parts = [
-        f"pod set {pod_set.name}: requests above limits for {', '.join(names)}"
-        for pod_set in pod_sets
-        if (names := over_limit(pod_set))
-    ]
-    return "; ".join(parts)
 
 
 def held(
@@ -198,6 +217,16 @@ def held(
             usage = {resource: mul(amount // count, left) for resource, amount in usage.items()}
             count = left
     return PodSetAssignment(name=assignment.name, count=count, flavors=dict(assignment.flavors), usage=usage)
+
+
+def resource_requests_differ(
+    current: Mapping[str, Mapping[str, str]], totals: Mapping[str, Mapping[str, int]]
+) -> bool:
+    """Does status.resourceRequests (`current`: pod set -> resource -> quantity) say something else than these totals?"""
+    shown = {
+        name: {resource: request_units(resource, raw) for resource, raw in one.items()} for name, one in current.items()
+    }
+    return shown != {name: dict(one) for name, one in totals.items()}
 
 
 def _admission(source: WorkloadSource, rules: RequestRules) -> Admission | None:
@@ -240,15 +269,28 @@ def shape_hash(pod_sets: Iterable[tuple[PodSetSource, PodSetInfo]], priority: in
     return blake2s(repr((parts, priority, allowed)).encode(), digest_size=8).hexdigest()
 
 
-def workload_info(source: WorkloadSource, rules: RequestRules = DEFAULT_RULES) -> WorkloadInfo:
-    """The engine's view of a workload. Raises QuantityError when a request cannot be read."""
-    pod_sets = tuple(pod_set_info(pod_set, source.reclaimable, rules) for pod_set in source.pod_sets)
+def workload_info(
+    source: WorkloadSource,
+    rules: RequestRules = DEFAULT_RULES,
+    pod_rules: PodRules = NO_RULES,
+    devices: LogicalDevices = NO_DEVICES,
+) -> WorkloadInfo:
+    """The engine's view of a workload. Raises QuantityError when a request cannot be read.
+
+    `pod_rules`: defaults and bounds of its namespace; `devices`: its device claims, worked out before (they survive updates).
+    """
+    templates = tuple(adjusted(pod_set, pod_rules) for pod_set in source.pod_sets)
+    ones = [pod_requests(pod_set) for pod_set in templates]
+    pod_sets = tuple(
+        pod_set_info(pod_set, source.reclaimable, rules, one, devices)
+        for pod_set, one in zip(templates, ones, strict=True)
+    )
     priority = source.priority + (source.priority_boost if rules.priority_boost else 0)
     finished = source.finished or any(c.type == "Finished" and c.status for c in source.conditions)
     shape = ""
     if rules.equivalence_hashing and not finished:
         shape = shape_hash(
-            zip(source.pod_sets, pod_sets, strict=True), priority, source.annotations.get(names.ALLOWED_FLAVORS)
+            zip(templates, pod_sets, strict=True), priority, source.annotations.get(names.ALLOWED_FLAVORS)
         )
     key = f"{source.namespace}/{source.name}"
     return WorkloadInfo(
@@ -278,7 +320,7 @@ def workload_info(source: WorkloadSource, rules: RequestRules = DEFAULT_RULES) -
         admission=_admission(source, rules),
         gated_by=source.annotations.get(GATED_BY_ANNOTATION, ""),
         allowed_flavors=_allowed_flavors(source.annotations.get(names.ALLOWED_FLAVORS)),
-        invalid=_invalid(source.pod_sets),
+        invalid=refused(zip(templates, ones, strict=True), pod_rules),
         shape=shape,
         job_uid=source.job_uid,
     )

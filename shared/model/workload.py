@@ -63,6 +63,15 @@ class Admission(msgspec.Struct, frozen=True):
             for resource, flavor in pod_set.flavors.items()
         )
 
+    def unassigned(self) -> dict[str, int]:
+        """Usage of resources that got no flavor: it consumes no quota."""
+        total: dict[str, int] = {}
+        for pod_set in self.pod_sets:
+            for resource, amount in pod_set.usage.items():
+                if resource not in pod_set.flavors:
+                    total[resource] = total.get(resource, 0) + amount
+        return total
+
     def flavors(self) -> frozenset[str]:
         """All flavors in use."""
         return frozenset(flavor for pod_set in self.pod_sets for flavor in pod_set.flavors.values())

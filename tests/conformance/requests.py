@@ -22,6 +22,7 @@ from shared.decide.partial import largest
 from shared.model.cluster_queue import Fungibility
 from shared.model.refusal import FlavorReason
 from shared.model.workload import PodSetInfo, WorkloadInfo
+from tests.conformance import effective_requests
 from tests.conformance.engine import Engine
 from tests.conformance.scenario import Case, Mismatch, NotCovered, demand_equal
 
@@ -45,6 +46,9 @@ _POSSIBILITIES = {
 
 def run(case: Case) -> None:
     """Run a case with a `request`; raises Mismatch or NotCovered."""
+    if case.area == "effective_requests":
+        effective_requests.run(case)
+        return
     op = case.raw["request"].get("op")
     handler = _OPS.get(op) if case.area == "flavor_assignment" or op == "assign" else None
     if handler is None:
