@@ -70,6 +70,9 @@ class LogicalDevices(msgspec.Struct, frozen=True, kw_only=True):
 
 NO_DEVICES = LogicalDevices()
 
+_EMPTY: Mapping[str, str] = {}
+_NOTHING: Mapping[str, int] = {}
+
 
 def pod_requests(pod_set: PodSetSource) -> Nano:
     """Requests of one pod: containers and sidecars together, init containers as a floor, pod level, overhead."""
@@ -187,8 +190,9 @@ def pod_set_info(
 ) -> PodSetInfo:
     """The engine's view of one (adjusted) pod set; `one` = requests of one pod, if known. Raises QuantityError."""
     count = effective_count(pod_set, reclaimable, rules)
+    raw = pod_requests(pod_set) if one is None else one
     one_pod = transformed(
-        pod_requests(pod_set) if one is None else one,
+        raw,
         rules,
         devices.per_pod.get(pod_set.name),
         devices.replaced.get(pod_set.name, ()),
@@ -199,6 +203,8 @@ def pod_set_info(
         requests={resource: mul(amount, count) for resource, amount in one_pod.items()},
         min_count=pod_set.min_count,
         group=pod_set.topology.get("podSetGroupName", ""),
+        topology=pod_set.topology or _EMPTY,
+        pod=transformed(raw, DEFAULT_RULES) if pod_set.topology else _NOTHING,
         node_selector=pod_set.node_selector,
         affinity_terms=pod_set.affinity_terms,
         tolerations=pod_set.tolerations,
@@ -240,6 +246,10 @@ def _admission(source: WorkloadSource, rules: RequestRules) -> Admission | None:
             held(pod_set, counts.get(pod_set.name), source.reclaimable, rules) for pod_set in source.admission.pod_sets
         ),
     )
+
+
+def _parent_uid(source: WorkloadSource) -> str:
+    return next((owner.uid for owner in source.owners if owner.controller and owner.kind == names.WORKLOAD), "")
 
 
 def _allowed_flavors(raw: str | None) -> frozenset[str] | None:
@@ -320,6 +330,9 @@ def workload_info(
         admission=_admission(source, rules),
         gated_by=source.annotations.get(GATED_BY_ANNOTATION, ""),
         allowed_flavors=_allowed_flavors(source.annotations.get(names.ALLOWED_FLAVORS)),
+        parent_uid=_parent_uid(source),
+        replaces=source.annotations.get(names.WORKLOAD_SLICE_REPLACEMENT_FOR, ""),
+        preemption_gated=any(not gate.open for gate in source.preemption_gates),
         invalid=refused(zip(templates, ones, strict=True), pod_rules),
         shape=shape,
         job_uid=source.job_uid,

@@ -35,6 +35,10 @@ class PodSetInfo(msgspec.Struct, frozen=True, kw_only=True):
     min_count: int | None = None
     group: str = ""
     """Pod sets of the same group get the same flavors."""
+    topology: Mapping[str, str] = {}
+    """topologyRequest, as written."""
+    pod: Mapping[str, int] = {}
+    """What one pod asks for, without exclusion or transformation; only where a placement is asked for."""
     node_selector: Mapping[str, str] = {}
     affinity_terms: tuple[tuple[RequirementSource, ...], ...] | None = None
     tolerations: tuple[TolerationSource, ...] = ()
@@ -107,6 +111,12 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Admission gates still closed, as written in the annotation."""
     allowed_flavors: frozenset[str] | None = None
     """Flavors a variant of concurrent admission may use; None = all."""
+    parent_uid: str = ""
+    """Uid of the parent workload of a variant of concurrent admission."""
+    replaces: str = ""
+    """Key of the older slice this slice of an elastic job is to replace."""
+    preemption_gated: bool = False
+    """Some gate of spec.preemptionGates is not open."""
     invalid: str = ""
     """Why the requests are refused (above limits, LimitRange), or empty."""
     shape: str = ""
