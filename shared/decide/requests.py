@@ -222,7 +222,13 @@ def held(
         if left < count:
             usage = {resource: mul(amount // count, left) for resource, amount in usage.items()}
             count = left
-    return PodSetAssignment(name=assignment.name, count=count, flavors=dict(assignment.flavors), usage=usage)
+    return PodSetAssignment(
+        name=assignment.name,
+        count=count,
+        flavors=dict(assignment.flavors),
+        usage=usage,
+        delayed_topology=assignment.delayed_topology,
+    )
 
 
 def resource_requests_differ(

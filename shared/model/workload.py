@@ -51,6 +51,8 @@ class PodSetAssignment(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     flavors: dict[str, str]
     usage: dict[str, int]
+    delayed_topology: bool = False
+    """Its placement was put off and is still missing."""
 
 
 class Admission(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from typing import Any
 from shared.api.workload_status import WorkloadStatus
 from shared.decide.requests import RequestRules, workload_info
 from shared.decide.reservation import set_aside
+from shared.model.second_pass import SecondPasses
 from shared.model.pending import OrderPolicy, RequeueReason, ScanProgress
 from shared.model.workload import WorkloadInfo
 from shared.model.world import World
@@ -58,6 +59,8 @@ class Engine:
         )
         self.world.inactive_by_order = frozenset(self.config.get("inactiveClusterQueues") or ())
         self.known: set[str] = set()
+        self.second_passes = SecondPasses()
+        self.second_pass_infos: dict[str, WorkloadInfo] = {}
         self.raws: dict[tuple[str, str], Json] = {}
         self.existence_matters = "requeued" in (raw.get("expect") or {})
         """Cases about refused requeues name the workloads that exist; others leave that out."""
@@ -232,6 +235,15 @@ class Engine:
                 if info is not None:
                     order[queue].append(info.key)
         self.answers["order"] = order
+
+    def step_second_pass(self, step: Json) -> None:
+        info = self.info(step["workload"])
+        self.second_pass_infos[info.key] = info
+        self.answers["queued"] = self.second_passes.request(info, step["attempt"], self.now)
+
+    def ready_second_passes(self) -> list[str]:
+        """Workloads whose second pass may start now."""
+        return sorted(info.key for info in self.second_passes.ready(self.now, self.second_pass_infos.get))
 
     def step_list(self, step: Json) -> None:
         queue = step["clusterQueue"]
