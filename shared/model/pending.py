@@ -86,12 +86,15 @@ class PendingQueues:
 
     # --- queues ----------------------------------------------------------------------------------------------------
 
-    def set_cluster_queue(self, name: str, *, strict: bool, active: bool) -> None:
-        """Add a ClusterQueue or change its strategy or activity."""
+    def set_cluster_queue(
+        self, name: str, *, strict: bool, active: bool, usage_of: Callable[[str], float] | None = None
+    ) -> None:
+        """Add a ClusterQueue or change its strategy or activity. `usage_of`: order its LocalQueues by this, smaller first."""
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = PendingQueue(name)
         queue.strict, queue.active = strict, active
+        queue.order_by_usage(usage_of)
         self._note_ready(queue)
 
     def remove_cluster_queue(self, name: str) -> list[WorkloadInfo]:
@@ -348,6 +351,7 @@ def _changed_decisively(old: WorkloadInfo, new: WorkloadInfo) -> bool:
         or old.reclaimable != new.reclaimable
         or old.pod_sets != new.pod_sets
         or old.invalid != new.invalid
+        or old.preemption_gated != new.preemption_gated
         or old.condition("Evicted") != new.condition("Evicted")
         or old.condition("Requeued") != new.condition("Requeued")
     )

@@ -1,12 +1,14 @@
 """The waiting line of one ClusterQueue: heap, parked workloads, the one in flight, and who waits for victims.
 
 Why it exists: a cycle takes the first workload of each ClusterQueue, and 100,000 of them may wait. The heap deletes lazily;
-parked workloads stay out of it until something happens that could help them. Which LocalQueue a workload came through and
+parked workloads stay out of it until something happens that could help them. Where LocalQueues are ordered by their usage
+(admission fair sharing) the heap has one lane per LocalQueue, so that a change of usage reorders nothing. Which LocalQueue a workload came through and
 which ClusterQueue it belongs to is the business of `shared.model.pending`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 import msgspec
@@ -40,9 +42,10 @@ class PendingQueue:
     """
 
     __slots__ = (
-        "_heap",
+        "_lanes",
         "_pushes",
         "_shapes",
+        "_stored",
         "active",
         "hash_reasons",
         "heap",
@@ -53,6 +56,7 @@ class PendingQueue:
         "preemptor",
         "retry_cycle",
         "strict",
+        "usage_of",
     )
 
     def __init__(self, name: str) -> None:
@@ -66,7 +70,10 @@ class PendingQueue:
         self.hash_reasons: dict[str, str] = {}
         self.pop_cycle = 0
         self.retry_cycle = -1
-        self._heap: list[tuple[SortKey, int, Item]] = []
+        self.usage_of: Callable[[str], float] | None = None
+        """Usage of a LocalQueue, where smaller usage goes first; set by `order_by_usage`."""
+        self._lanes: dict[str, list[tuple[SortKey, int, Item]]] = {}
+        self._stored = 0
         self._pushes = 0
         self._shapes: dict[str, dict[str, None]] = {}
 
@@ -81,18 +88,45 @@ class PendingQueue:
         key = item.info.key
         old = self.heap.get(key)
         if old is not None:
-            if old.order == item.order and old.info.shape == item.info.shape:
+            same_place = old.order == item.order and old.info.queue_key == item.info.queue_key
+            if same_place and old.info.shape == item.info.shape:
                 old.info = item.info
                 return
             self._forget_shape(old)
         self.heap[key] = item
         self._pushes += 1
-        heappush(self._heap, (item.order, self._pushes, item))
+        self._stored += 1
+        heappush(self._lane(item), (item.order, self._pushes, item))
         if item.info.shape:
             self._shapes.setdefault(item.info.shape, {})[key] = None
-        if len(self._heap) > 2 * len(self.heap) + 64:
-            self._heap = [(entry.order, place, entry) for place, entry in enumerate(self.heap.values())]
-            heapify(self._heap)
+        if self._stored > 2 * len(self.heap) + 64:
+            self._rebuild()
+
+    def _lane(self, item: Item) -> list[tuple[SortKey, int, Item]]:
+        name = item.info.queue_key if self.usage_of is not None else ""
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = []
+        return lane
+
+    def _rebuild(self) -> None:
+        """Make the lanes anew, without what is no longer in the heap."""
+        self._lanes = {}
+        self._stored = len(self.heap)
+        for place, item in enumerate(self.heap.values()):
+            self._lane(item).append((item.order, place, item))
+        for lane in self._lanes.values():
+            heapify(lane)
+
+    def stored(self) -> int:
+        """Entries kept, stale ones included."""
+        return self._stored
+
+    def order_by_usage(self, usage_of: Callable[[str], float] | None) -> None:
+        """From now on the usage of LocalQueues comes before everything else in the order; None = it does not count."""
+        if usage_of != self.usage_of:
+            self.usage_of = usage_of
+            self._rebuild()
 
     def park(self, item: Item) -> None:
         """Put among the inadmissible."""
@@ -133,12 +167,38 @@ class PendingQueue:
 
     def _first(self) -> Item | None:
         mark = self.preemptor
-        if mark is not None and mark.sticky and mark.key in self.heap:
-            return self.take_from_heap(mark.key)
-        while self._heap:
-            item = heappop(self._heap)[2]
+        sticky = self.heap.get(mark.key) if mark is not None and mark.sticky else None
+        if self.usage_of is not None:
+            first = self._first_by_usage(self.usage_of, sticky)
+        else:
+            first = sticky or self._top("")
+        return self.take_from_heap(first.info.key) if first is not None else None
+
+    def _first_by_usage(self, usage_of: Callable[[str], float], sticky: Item | None) -> Item | None:
+        """The head of the LocalQueue with the smallest usage; the sticky workload only leads its equals."""
+        best: tuple[float, bool, SortKey] | None = None
+        first: Item | None = None
+        for name in list(self._lanes):
+            item = self._top(name)
+            if item is None:
+                continue
+            if sticky is not None and sticky.info.queue_key == name:
+                item = sticky
+            rank = (usage_of(name), item is not sticky, item.order)
+            if best is None or rank < best:
+                best, first = rank, item
+        return first
+
+    def _top(self, name: str) -> Item | None:
+        """The first item of a lane that is still in the heap."""
+        lane = self._lanes.get(name)
+        while lane:
+            item = lane[0][2]
             if self.heap.get(item.info.key) is item:
-                return self.take_from_heap(item.info.key)
+                return item
+            heappop(lane)
+            self._stored -= 1
+        self._lanes.pop(name, None)
         return None
 
     def sticky_key(self) -> str | None:
@@ -161,7 +221,12 @@ class PendingQueue:
         everything = [*self.heap.values(), *self.inadmissible.values()]
         if self.inflight is not None:
             everything.append(self.inflight)
-        return sorted(everything, key=lambda item: (item.info.key != sticky, item.order))
+        usage_of = self.usage_of
+        if usage_of is None:
+            return sorted(everything, key=lambda item: (item.info.key != sticky, item.order))
+        return sorted(
+            everything, key=lambda item: (usage_of(item.info.queue_key), item.info.key != sticky, item.order)
+        )
 
     def __len__(self) -> int:
         return len(self.heap) + len(self.inadmissible) + (self.inflight is not None)

@@ -24,6 +24,7 @@ from shared.events.objects import (
 )
 from shared.events.subjects import ObjectName
 from shared.model.activity import NOT_FOUND, Activity, local_queue_activity
+from shared.model.admission_fair_sharing import AfsSettings
 from shared.model.pending import OrderPolicy
 from shared.model.workload import WorkloadInfo
 from shared.model.world import World
@@ -45,9 +46,9 @@ KINDS = (
 class Fold:
     """The newest objects and the World made of them."""
 
-    def __init__(self, policy: OrderPolicy | None = None) -> None:
+    def __init__(self, policy: OrderPolicy | None = None, afs: AfsSettings | None = None) -> None:
         self.objects = Objects()
-        self.world = World(policy) if policy is not None else World()
+        self.world = World(policy, afs)
         self.faults: dict[ObjectName, str] = {}
         """Why the newest state of an object could not be taken over into the model."""
 
@@ -120,11 +121,18 @@ class Fold:
         for queue in old_tree:
             world.request_retry(queue)
 
+    def _local_queue(self, name: ObjectName, new: LocalQueue) -> None:
+        try:
+            self.world.set_local_queue(new)
+        except QuantityError as error:
+            self.faults[name] = str(error)
+            self.world.set_local_queue(msgspec.structs.replace(new, fair_weight="1", consumed={}, consumed_at=None))
+
     def _simple(self, change: Change[Object]) -> None:
         world, key = self.world, change.name.key
         match change.new:
             case LocalQueue() as local_queue:
-                world.set_local_queue(local_queue)
+                self._local_queue(change.name, local_queue)
             case ResourceFlavor() as flavor:
                 world.set_resource_flavor(flavor)
             case AdmissionCheck() as check:

@@ -15,7 +15,7 @@ from shared.model.second_pass import SecondPasses
 from shared.model.pending import OrderPolicy, RequeueReason, ScanProgress
 from shared.model.workload import WorkloadInfo
 from shared.model.world import World
-from tests.conformance import objects
+from tests.conformance import fairness, objects
 from tests.conformance.scenario import Case, NotCovered
 
 Json = dict[str, Any]
@@ -55,7 +55,8 @@ class Engine:
                 by_eviction=strategy.get("timestamp", "Eviction") == "Eviction",
                 priority_within_cohort=self.gate("PrioritySortingWithinCohort"),
                 equivalence_hashing=self.gate("SchedulingEquivalenceHashing"),
-            )
+            ),
+            fairness.afs_settings(self.config, self.gate("AdmissionFairSharing")),
         )
         self.world.inactive_by_order = frozenset(self.config.get("inactiveClusterQueues") or ())
         self.known: set[str] = set()
@@ -65,6 +66,7 @@ class Engine:
         self.existence_matters = "requeued" in (raw.get("expect") or {})
         """Cases about refused requeues name the workloads that exist; others leave that out."""
         self._load(raw.get("objects") or [])
+        fairness.seed_usage(self, raw.get("localQueueUsage") or {})
         if "usage" in raw:
             self._put_usage(raw["usage"])
 
@@ -160,6 +162,12 @@ class Engine:
         return {
             "/".join(pair): amount for pair, amount in self.world.interned.by_name(vector).items() if zeros or amount
         }
+
+    def step_shares(self, step: Json) -> None:
+        fairness.shares(self, step)
+
+    def step_borrowing_on(self, step: Json) -> None:
+        fairness.borrowing_on(self, step)
 
     def step_push(self, step: Json) -> None:
         info = self.info(step["workload"])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tests.conformance import cycle, queue_numbers
+from tests.conformance import cycle, fairness, queue_numbers
 from tests.conformance.engine import Engine
 from tests.conformance.scenario import NotCovered, demand_equal
 
@@ -180,6 +180,9 @@ _CHECKS: dict[str, Callable[[Engine, Any], None]] = {
     "inadmissible": _bucket("inadmissible", "inadmissible"),
     "pendingCount": _pending_count,
     "sticky": _sticky,
+    "shares": fairness.check_shares,
+    "borrowing": _answer("borrowing"),
+    "borrowingOnRequested": _answer("borrowingOnRequested"),
     "activity": _activity,
     "admissions": cycle.check_admissions,
     "preempted": partial(cycle.check_none, "preempted"),
