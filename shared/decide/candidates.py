@@ -44,7 +44,8 @@ def _eligible(
         border = bisect_left(ranked, 1, key=itemgetter(0))
         first, last = (0, border) if evicted else (border, last)
     config = world.cluster_queues.get(queue)
-    if request.usage_of is not None and config is not None and config.usage_based_admission:
+    by_usage = request.usage_of is not None and config is not None and config.usage_based_admission
+    if by_usage:
         ranked = _by_usage(world, request, queue)
     charges, need, excluded, own = world.charges, request.need, request.excluded, request.preemptor
     limit, newer = own.priority, policy == "LowerOrNewerEqualPriority"
@@ -53,7 +54,7 @@ def _eligible(
         priority, key = rank[1], rank[4]
         if priority >= limit and policy != "Any":
             if priority > limit or not newer:
-                if rank[0] and request.usage_of is None:
+                if rank[0] and not by_usage:
                     return
                 continue
             if not _stamp(world, own) < _stamp(world, world.workloads[key]):

@@ -65,7 +65,7 @@ class Nominator:
         self.world = world
         self.settings = settings
         self.search = settings.flavor_search()
-        self.usage_of: Callable[[str], float] | None = None
+        self.usage_of: Callable[[str], float] | None = world.afs.usage if world.afs is not None else None
 
     def nominate(self, queue: ClusterQueue, info: WorkloadInfo) -> Entry:
         """The entry of a head."""

@@ -11,6 +11,7 @@ from typing import Any
 from shared.api.workload_status import WorkloadStatus
 from shared.decide.requests import RequestRules, workload_info
 from shared.decide.reservation import set_aside
+from shared.decide.single_cycle import Outcome
 from shared.model.second_pass import SecondPasses
 from shared.model.pending import OrderPolicy, RequeueReason, ScanProgress
 from shared.model.workload import WorkloadInfo
@@ -46,6 +47,8 @@ class Engine:
         self.config: Json = raw.get("config") or {}
         self.now = objects.seconds(raw.get("now"))
         self.answers: Json = {}
+        self.outcome = Outcome()
+        """What the last cycle (or search for victims) decided."""
         self.rules = RequestRules(
             priority_boost=self.gate("PriorityBoost"), reclaimable_pods=self.gate("ReclaimablePods")
         )
@@ -227,6 +230,21 @@ class Engine:
     def step_update(self, step: Json) -> None:
         for raw in step["objects"]:
             self._put(raw)
+
+    def step_delete(self, step: Json) -> None:
+        for one in step["objects"]:
+            if one["kind"] != "Workload":
+                raise NotCovered(f"deletion of a {one['kind']}")
+            if not one.get("silent"):
+                self.world.delete(one["key"])
+            self.raws.pop((one["kind"], one["key"]), None)
+
+    def relabel(self, key: str) -> None:
+        """Another writer changes a label; the scheduler hears of it after it has decided."""
+        raw = self.raws["Workload", key]
+        changed = {**raw, "metadata": {**raw["metadata"], "labels": {"changed": "meanwhile"}}}
+        self.raws["Workload", key] = changed
+        self._put_workload(changed)
 
     def step_heads(self, step: Json) -> None:
         pending = self.world.pending

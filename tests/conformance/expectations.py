@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from tests.conformance import cycle, fairness, queue_numbers
@@ -185,8 +184,12 @@ _CHECKS: dict[str, Callable[[Engine, Any], None]] = {
     "borrowingOnRequested": _answer("borrowingOnRequested"),
     "activity": _activity,
     "admissions": cycle.check_admissions,
-    "preempted": partial(cycle.check_none, "preempted"),
-    "evicted": partial(cycle.check_none, "evicted"),
+    "preempted": cycle.check_preempted,
+    "preemptedCount": cycle.check_preempted_count,
+    "evicted": cycle.check_evicted,
+    "skippedPreemptions": cycle.check_skipped,
+    "preemptionRecomputations": cycle.check_recomputations,
+    "podSetFlavors": cycle.check_pod_set_flavors,
     "events": cycle.check_events,
     "workloads": cycle.check_workloads,
 }
