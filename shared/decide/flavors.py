@@ -258,9 +258,9 @@ class _Search:
         attempts: list[Attempt] = []
         stopped = start
         for index in range(start, len(group.flavors)):
+            stopped = index
             if self.pinned and not self._is_pinned(group.flavors[index].name, wanted):
                 continue
-            stopped = index
             attempt, grades = self._flavor(pod_sets, group, number, index, wanted)
             attempts.append(attempt)
             grade = Grade(attempt.mode, attempt.level)

@@ -20,6 +20,7 @@ from shared.decide.settings import CycleSettings, FairSharing
 from shared.decide.single_cycle import Outcome, run_cycle
 from tests.conformance.engine import Engine
 from tests.conformance.objects import admission as read_admission
+from tests.conformance.objects import key_of
 from tests.conformance.scenario import NotCovered, demand_equal
 
 Json = dict[str, Any]
@@ -182,7 +183,7 @@ def _rows_of_preempts(engine: Engine, wanted: list[Json]) -> list[Json]:
     for preempt in (*engine.outcome.decisions, *engine.outcome.awaited):
         if not isinstance(preempt, Preempt) or preempt.eviction != names.REASON_PREEMPTED:
             continue
-        row: Json = {"workload": preempt.key, "reason": preempt.reason, "preemptor": preempt.preemptor}
+        row: Json = {"workload": preempt.key, "reason": preempt.reason, "preemptor": preempt.preemptor_uid}
         if preempt.key in paths:
             row |= {"preemptorPath": preempt.preemptor_path, "preempteePath": preempt.preemptee_path}
             demand_text = f"preemptor path: {preempt.preemptor_path}; preemptee path: {preempt.preemptee_path}"
@@ -193,11 +194,19 @@ def _rows_of_preempts(engine: Engine, wanted: list[Json]) -> list[Json]:
     return rows
 
 
+def _uid(engine: Engine, key: str) -> str:
+    incoming = [step["incoming"] for step in engine.case.raw["steps"] if "incoming" in step]
+    known = {**{key_of(raw): raw for raw in incoming}, **{k: raw for (kind, k), raw in engine.raws.items() if kind == "Workload"}}
+    return str(known[key]["metadata"].get("uid", "")) if key in known else f"{key} (unknown)"
+
+
 def _by_key(rows: list[Json]) -> list[tuple[str, str]]:
     return sorted((row["workload"], repr(sorted(row.items()))) for row in rows)
 
 
 def check_preempted(engine: Engine, wanted: list[Json]) -> None:
+    # A case knows the preemptor by the uid in the message; two workloads of a case may have the same one.
+    wanted = [{**one, "preemptor": _uid(engine, one["preemptor"])} for one in wanted]
     demand_equal("preempted", _by_key(_rows_of_preempts(engine, wanted)), _by_key(wanted))
 
 
@@ -212,13 +221,17 @@ def check_evicted(engine: Engine, wanted: list[Json]) -> None:
 
 
 def check_skipped(engine: Engine, wanted: dict[str, int]) -> None:
-    expected = {queue: count for queue, count in wanted.items() if count}
-    demand_equal("skippedPreemptions", engine.outcome.skipped_preemptions, expected)
+    actual = {queue: engine.outcome.skipped_preemptions.get(queue, 0) for queue in wanted}
+    demand_equal("skippedPreemptions", actual, wanted)
 
 
 def check_recomputations(engine: Engine, wanted: dict[str, dict[str, int]]) -> None:
-    expected = {(queue, result): n for queue, results in wanted.items() for result, n in results.items() if n}
-    demand_equal("preemptionRecomputations", engine.outcome.recomputations, expected)
+    # The cases count only the ClusterQueues they name.
+    actual: dict[str, dict[str, int]] = {queue: {} for queue in wanted}
+    for (queue, result), count in engine.outcome.recomputations.items():
+        if queue in wanted:
+            actual[queue][result] = count
+    demand_equal("preemptionRecomputations", actual, wanted)
 
 
 def check_pod_set_flavors(engine: Engine, wanted: dict[str, str | None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from shared.decide import victims
@@ -99,8 +100,9 @@ def order_heads(engine: Engine, step: Json) -> None:
     keyed = []
     for entry in step["entries"]:
         info = engine.info(entry["workload"])
-        keyed.append((head_key(info, entry["borrowing"], entry["preemptor"], order), info.key))
-    engine.answers["order"] = [key for _, key in sorted(keyed)]
+        # The last part, the workload's own key, only makes ties deterministic; the cases leave ties as they are listed.
+        keyed.append((head_key(info, entry["borrowing"], entry["preemptor"], order)[:-1], info.key))
+    engine.answers["order"] = [key for _, key in sorted(keyed, key=itemgetter(0))]
 
 
 STEPS: dict[str, Callable[[Engine, Json], None]] = {
