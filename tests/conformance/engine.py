@@ -17,6 +17,7 @@ from shared.model.pending import OrderPolicy, RequeueReason, ScanProgress
 from shared.model.workload import WorkloadInfo
 from shared.model.world import World
 from tests.conformance import fairness, objects
+from tests.conformance.effective_requests import rules_of_pods
 from tests.conformance.scenario import Case, NotCovered
 
 Json = dict[str, Any]
@@ -47,6 +48,8 @@ class Engine:
         self.config: Json = raw.get("config") or {}
         self.now = objects.seconds(raw.get("now"))
         self.answers: Json = {}
+        self.limits: list[Json] = []
+        """LimitRanges and RuntimeClasses."""
         self.outcome = Outcome()
         """What the last cycle (or search for victims) decided."""
         self.rules = RequestRules(
@@ -78,10 +81,14 @@ class Engine:
         return self.gates.get(name, name not in GATES_OFF)
 
     def info(self, raw: Json) -> WorkloadInfo:
-        return workload_info(objects.workload(raw), self.rules)
+        namespace = raw["metadata"].get("namespace", "")
+        limits = [one for one in self.limits if one["metadata"].get("namespace", "") == namespace]
+        return workload_info(objects.workload(raw), self.rules, rules_of_pods(limits))
 
     def _load(self, raws: list[Json]) -> None:
         order = (
+            "LimitRange",
+            "RuntimeClass",
             "Namespace",
             "ResourceFlavor",
             "Topology",
@@ -107,6 +114,8 @@ class Engine:
             "ClusterQueue": lambda: world.set_cluster_queue(objects.cluster_queue(raw)),
             "LocalQueue": lambda: world.set_local_queue(objects.local_queue(raw)),
             "Workload": lambda: self._put_workload(raw),
+            "LimitRange": lambda: self.limits.append(raw),
+            "RuntimeClass": lambda: self.limits.append(raw),
         }
         if raw["kind"] == "Node":
             return
@@ -233,11 +242,24 @@ class Engine:
 
     def step_delete(self, step: Json) -> None:
         for one in step["objects"]:
-            if one["kind"] != "Workload":
-                raise NotCovered(f"deletion of a {one['kind']}")
-            if not one.get("silent"):
-                self.world.delete(one["key"])
             self.raws.pop((one["kind"], one["key"]), None)
+            if not one.get("silent"):
+                self._delete(one["kind"], one["key"])
+
+    def _delete(self, kind: str, key: str) -> None:
+        world = self.world
+        removers: dict[str, Callable[[str], None]] = {
+            "Namespace": world.remove_namespace,
+            "ResourceFlavor": world.remove_resource_flavor,
+            "AdmissionCheck": world.remove_admission_check,
+            "Cohort": world.remove_cohort,
+            "ClusterQueue": world.remove_cluster_queue,
+            "LocalQueue": world.remove_local_queue,
+            "Workload": world.delete,
+        }
+        if kind not in removers:
+            raise NotCovered(f"deletion of a {kind}")
+        removers[kind](key)
 
     def relabel(self, key: str) -> None:
         """Another writer changes a label; the scheduler hears of it after it has decided."""
