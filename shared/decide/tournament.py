@@ -96,7 +96,9 @@ class Tournament(Generic[Entry]):
     ) -> Entry | None:
         """Enter a head of a ClusterQueue. A ClusterQueue has one contender: returns the earlier one that had to go."""
         order = self._order
-        stamp = queue_timestamp(info, by_eviction=order.by_eviction, priority_within_cohort=order.priority_within_cohort)
+        stamp = queue_timestamp(
+            info, by_eviction=order.by_eviction, priority_within_cohort=order.priority_within_cohort
+        )
         tie = (-info.priority if order.priority_within_cohort else 0, stamp, info.uid, info.key)
         before = self._contenders.get(queue)
         later = not (order.prioritize_preemptors and preemptor)
