@@ -69,9 +69,7 @@ def _by_usage(world: World, request: PreemptionRequest, queue: str) -> list[Rank
 
 def _stamp(world: World, info: WorkloadInfo) -> float:
     policy = world.pending.policy
-    return queue_timestamp(
-        info, by_eviction=policy.by_eviction, priority_within_cohort=policy.priority_within_cohort
-    )
+    return queue_timestamp(info, by_eviction=policy.by_eviction, priority_within_cohort=policy.priority_within_cohort)
 
 
 def in_order(world: World, candidates: Iterable[Candidate], request: PreemptionRequest) -> list[Candidate]:

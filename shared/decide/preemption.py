@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from shared.decide import preemption_classical
+from shared.decide import fair_preemption, preemption_classical
 from shared.decide.assignment import Assignment, Grade, GranularMode, Mode, api_mode
 from shared.decide.preemption_request import PreemptionRequest, Target
 from shared.decide.preemption_trial import Trial
@@ -25,11 +25,8 @@ def find_targets(world: World, request: PreemptionRequest, fair: FairSharing | N
     mark = world.forest.mark()
     try:
         trial = Trial(world, request)
-        if fair is None:
-            return tuple(preemption_classical.search(trial))
-        from shared.decide import fair_preemption
-
-        return tuple(fair_preemption.search(trial, fair))
+        found = preemption_classical.search(trial) if fair is None else fair_preemption.search(trial, fair)
+        return tuple(found)
     finally:
         world.forest.undo_to(mark)
 

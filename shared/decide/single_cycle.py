@@ -210,7 +210,9 @@ class _Cycle:
         return self.nominator.nominate(self.world.cluster_queues[name], info)
 
     def _sequence(self, entries: list[Entry]) -> EntrySequence[Entry]:
-        return SortedEntries(entries) if self.settings.fair is None else _FairEntries(self.world, self.settings, entries)
+        return (
+            SortedEntries(entries) if self.settings.fair is None else _FairEntries(self.world, self.settings, entries)
+        )
 
     # --- one entry after the other ---------------------------------------------------------------------------------
 
@@ -424,9 +426,7 @@ class _FairEntries:
     def __init__(self, world: World, settings: CycleSettings, entries: list[Entry]) -> None:
         self._tournament: Tournament[Entry] = Tournament(world, settings.order)
         for entry in entries:
-            self._tournament.add(
-                entry, entry.info, entry.queue.name, entry.assignment.usage, preemptor=entry.preemptor
-            )
+            self._tournament.add(entry, entry.info, entry.queue.name, entry.assignment.usage, preemptor=entry.preemptor)
 
     def next(self) -> Entry | None:
         return self._tournament.pop()

@@ -50,9 +50,7 @@ def migrate(world: World, variant: WorkloadInfo, queue: str, sibling: str) -> Pr
     return _decision(world, variant, queue, target, text, names.REASON_FLAVOR_MIGRATION)
 
 
-def _decision(
-    world: World, preemptor: WorkloadInfo, queue: str, target: Target, text: str, eviction: str
-) -> Preempt:
+def _decision(world: World, preemptor: WorkloadInfo, queue: str, target: Target, text: str, eviction: str) -> Preempt:
     victim = world.workloads[target.key]
     return Preempt(
         key=target.key,

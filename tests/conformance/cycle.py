@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from shared.api import conditions as conds
+from shared.api import names
 from shared.api import workload_status as api
 from shared.api.decoding import convert
 from shared.api.quantity import format_amount, parse
 from shared.decide import transitions
-from shared.api import names
 from shared.decide.decisions import Admit, NotAdmitted, Preempt
 from shared.decide.flavors import SearchSettings
 from shared.decide.order import HeadOrder
@@ -196,7 +196,10 @@ def _rows_of_preempts(engine: Engine, wanted: list[Json]) -> list[Json]:
 
 def _uid(engine: Engine, key: str) -> str:
     incoming = [step["incoming"] for step in engine.case.raw["steps"] if "incoming" in step]
-    known = {**{key_of(raw): raw for raw in incoming}, **{k: raw for (kind, k), raw in engine.raws.items() if kind == "Workload"}}
+    known = {
+        **{key_of(raw): raw for raw in incoming},
+        **{k: raw for (kind, k), raw in engine.raws.items() if kind == "Workload"},
+    }
     return str(known[key]["metadata"].get("uid", "")) if key in known else f"{key} (unknown)"
 
 

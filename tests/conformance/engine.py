@@ -12,8 +12,8 @@ from shared.api.workload_status import WorkloadStatus
 from shared.decide.requests import RequestRules, workload_info
 from shared.decide.reservation import set_aside
 from shared.decide.single_cycle import Outcome
-from shared.model.second_pass import SecondPasses
 from shared.model.pending import OrderPolicy, RequeueReason, ScanProgress
+from shared.model.second_pass import SecondPasses
 from shared.model.workload import WorkloadInfo
 from shared.model.world import World
 from tests.conformance import fairness, objects
@@ -243,7 +243,7 @@ class Engine:
     def step_delete(self, step: Json) -> None:
         for one in step["objects"]:
             self.raws.pop((one["kind"], one["key"]), None)
-            if not one.get("silent"):
+            if not step.get("silent"):
                 self._delete(one["kind"], one["key"])
 
     def _delete(self, kind: str, key: str) -> None:

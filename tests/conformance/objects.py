@@ -274,7 +274,9 @@ def workload(raw: Json) -> o.Workload:
 
 def _gates(spec: Json, status: Json) -> tuple[o.PreemptionGate, ...]:
     positions = {one["name"]: one.get("position") == "Open" for one in status.get("preemptionGates") or ()}
-    return tuple(o.PreemptionGate(one["name"], positions.get(one["name"], False)) for one in spec.get("preemptionGates") or ())
+    return tuple(
+        o.PreemptionGate(one["name"], positions.get(one["name"], False)) for one in spec.get("preemptionGates") or ()
+    )
 
 
 def _boost(raw: str) -> int:
