@@ -80,12 +80,11 @@ class Tournament(Generic[Entry]):
     told by `usage_changed`.
     """
 
-    def __init__(self, world: World, order: HeadOrder, *, prioritize_non_borrowing: bool = True) -> None:
+    def __init__(self, world: World, order: HeadOrder) -> None:
         self._world = world
         self._forest = world.forest
         self._shares = FairShares(world)
         self._order = order
-        self._non_borrowing_first = prioritize_non_borrowing
         self._contenders: dict[str, _Contender[Entry]] = {}
         self._brackets: dict[Node, _Bracket[Entry]] = {}
         self._trees: _Bracket[Entry] = _Bracket()
@@ -175,5 +174,5 @@ class Tournament(Generic[Entry]):
             above = parent_of(at)
             assert above is not None
             at = above
-        borrows = self._non_borrowing_first and shares.borrows_on(node, contender.usage, extra)
+        borrows = self._order.prioritize_non_borrowing and shares.borrows_on(node, contender.usage, extra)
         return (contender.later, borrows, shares.of(node, extra).key, contender.tie)

@@ -138,6 +138,15 @@ class ResourceFlavor(msgspec.Struct, frozen=True):
     topology: str = ""
 
 
+def _group_of(groups: tuple[ResourceGroupSource, ...]) -> dict[str, int]:
+    """The first group that covers each resource (validation allows only one)."""
+    found: dict[str, int] = {}
+    for index, group in enumerate(groups):
+        for resource in group.covered:
+            found.setdefault(resource, index)
+    return found
+
+
 def _quotas(groups: tuple[ResourceGroupSource, ...], interned: FlavorResources) -> dict[int, Quota]:
     quotas: dict[int, Quota] = {}
     for group in groups:
@@ -176,7 +185,7 @@ def cluster_queue(source: ClusterQueueSource, interned: FlavorResources) -> Clus
         name=source.name,
         cohort=source.cohort or None,
         groups=tuple(_group(group, interned) for group in source.groups),
-        group_of={resource: index for index, group in enumerate(source.groups) for resource in group.covered},
+        group_of=_group_of(source.groups),
         quotas=_quotas(source.groups, interned),
         strict=source.strategy == "StrictFIFO",
         namespace_selector=source.namespace_selector,

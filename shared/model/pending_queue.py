@@ -168,10 +168,8 @@ class PendingQueue:
     def _first(self) -> Item | None:
         mark = self.preemptor
         sticky = self.heap.get(mark.key) if mark is not None and mark.sticky else None
-        if self.usage_of is not None:
-            first = self._first_by_usage(self.usage_of, sticky)
-        else:
-            first = sticky or self._top("")
+        usage_of = self.usage_of
+        first = self._first_by_usage(usage_of, sticky) if usage_of is not None else sticky or self._top("")
         return self.take_from_heap(first.info.key) if first is not None else None
 
     def _first_by_usage(self, usage_of: Callable[[str], float], sticky: Item | None) -> Item | None:
@@ -224,9 +222,7 @@ class PendingQueue:
         usage_of = self.usage_of
         if usage_of is None:
             return sorted(everything, key=lambda item: (item.info.key != sticky, item.order))
-        return sorted(
-            everything, key=lambda item: (usage_of(item.info.queue_key), item.info.key != sticky, item.order)
-        )
+        return sorted(everything, key=lambda item: (usage_of(item.info.queue_key), item.info.key != sticky, item.order))
 
     def __len__(self) -> int:
         return len(self.heap) + len(self.inadmissible) + (self.inflight is not None)

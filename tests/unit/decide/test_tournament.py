@@ -28,9 +28,9 @@ def use(built: World, **amounts: int) -> None:
 class Heads:
     """A tournament of heads named after their ClusterQueues."""
 
-    def __init__(self, built: World, order: HeadOrder = ORDER, **settings: Any) -> None:
+    def __init__(self, built: World, order: HeadOrder = ORDER) -> None:
         self.world = built
-        self.tournament: Tournament[str] = Tournament(built, order, **settings)
+        self.tournament: Tournament[str] = Tournament(built, order)
         self.asks: dict[str, int] = {}
 
     def head(self, name: str, asks: int, *, preemptor: bool = False, **fields: Any) -> Heads:
@@ -113,7 +113,7 @@ def both_resources() -> World:
 
 def test_who_does_not_borrow_what_it_asks_for_goes_first() -> None:
     assert Heads(both_resources()).head("a", 1).head("b", 1).order() == ["a", "b"]
-    plain = Heads(both_resources(), prioritize_non_borrowing=False)
+    plain = Heads(both_resources(), HeadOrder(prioritize_non_borrowing=False))
     assert plain.head("a", 1).head("b", 1).order() == ["b", "a"]
 
 
