@@ -74,8 +74,9 @@ class _Search:
         if self.strategies[0] == INITIAL_SHARE:
             if own.key < before.key:
                 return line.pop()
-        elif before.infinite or not own.infinite:
+        elif own.key <= before.key:
             return self._first_above(ordering, line, own, target_side)
+        # Losing a workload never raises a share, so none of this line can pass.
         self._give_up(line)
         return None
 
