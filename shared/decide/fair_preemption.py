@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from shared.api import names
 from shared.decide.candidates import own_candidates, queue_candidates
-from shared.decide.fair_share import FairShares, Share
 from shared.decide.fair_preemption_order import Line, Ordering
+from shared.decide.fair_share import FairShares, Share
 from shared.decide.preemption_request import Target
 from shared.decide.preemption_trial import Trial, fill_back
 from shared.decide.settings import FairSharing
