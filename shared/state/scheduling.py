@@ -19,6 +19,7 @@ from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Rese
 from shared.events.decisions import Admit, Batch, Decision, EpochOpened, Positions
 from shared.events.objects import Object, Workload
 from shared.events.outcomes import DecisionOutcome
+from shared.model.admission_fair_sharing import AfsSettings
 from shared.model.pending import OrderPolicy
 from shared.model.workload import Admission, PodSetAssignment
 from shared.model.world import World
@@ -34,13 +35,14 @@ REJECTION_BACKOFF_MAX_S = 60.0
 class SchedulerState:
     """Fold with `apply`, decide on `world`, tell `appended` what was decided. `dirty`: something changed that a cycle should look at."""
 
-    def __init__(self, policy: OrderPolicy | None = None) -> None:
+    def __init__(self, policy: OrderPolicy | None = None, afs: AfsSettings | None = None) -> None:
         self.policy = policy
+        self.afs = afs
         self.stories = Stories()
         self._start(0)
 
     def _start(self, epoch: int) -> None:
-        self.fold = Fold(self.policy)
+        self.fold = Fold(self.policy, self.afs)
         self.world = self.fold.world
         self.objects = self.fold.objects
         self.assumptions = Assumptions(self._version_of)
