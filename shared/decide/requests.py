@@ -262,27 +262,43 @@ def _allowed_flavors(raw: str | None) -> frozenset[str] | None:
     return None if raw is None else frozenset(name.strip() for name in raw.split(",") if name.strip())
 
 
-def shape_hash(pod_sets: Iterable[tuple[PodSetSource, PodSetInfo]], priority: int, allowed: str | None = None) -> str:
-    """Equal for workloads that the scheduler cannot tell apart: names, labels, images and limits do not matter."""
-    parts = [
-        (
-            info.name,
-            info.count,
-            sorted(info.requests.items()),
-            info.min_count,
-            [(sorted(c.requests.items()), c.ports) for c in (*source.init_containers, *source.containers)],
-            len(source.init_containers),
-            sorted(source.node_selector.items()),
-            source.affinity_terms,
-            source.tolerations,
-            source.runtime_class,
-            sorted(source.overhead.items()),
-            sorted((source.pod_requests or {}).items()),
-            sorted(source.topology.items()),
+def hashes(
+    pod_sets: Iterable[tuple[PodSetSource, PodSetInfo]], priority: int, allowed: str | None = None
+) -> tuple[str, str]:
+    """(shape, family). The shape is equal for workloads that the scheduler cannot tell apart: names, labels, images and limits do not matter.
+
+    The family is equal for those that differ only in amounts and priority; empty where amounts are not all there is to compare.
+    """
+    kinds, amounts, comparable = [], [], True
+    for source, info in pod_sets:
+        containers = (*source.init_containers, *source.containers)
+        kinds.append(
+            (
+                info.name,
+                info.count,
+                sorted(info.requests),
+                info.min_count,
+                [container.ports for container in containers],
+                len(source.init_containers),
+                sorted(source.node_selector.items()),
+                source.affinity_terms,
+                source.tolerations,
+                source.runtime_class,
+                sorted(source.topology.items()),
+            )
         )
-        for source, info in pod_sets
-    ]
-    return blake2s(repr((parts, priority, allowed)).encode(), digest_size=8).hexdigest()
+        amounts.append(
+            (
+                sorted(info.requests.items()),
+                [sorted(container.requests.items()) for container in containers],
+                sorted(source.overhead.items()),
+                sorted((source.pod_requests or {}).items()),
+            )
+        )
+        comparable = comparable and info.min_count is None and not source.topology
+    family = blake2s(repr((kinds, allowed)).encode(), digest_size=8).hexdigest()
+    shape = blake2s(repr((family, amounts, priority)).encode(), digest_size=8).hexdigest()
+    return shape, family if comparable else ""
 
 
 def workload_info(
@@ -303,9 +319,9 @@ def workload_info(
     )
     priority = source.priority + (source.priority_boost if rules.priority_boost else 0)
     finished = source.finished or any(c.type == "Finished" and c.status for c in source.conditions)
-    shape = ""
+    shape = family = ""
     if rules.equivalence_hashing and not finished:
-        shape = shape_hash(
+        shape, family = hashes(
             zip(templates, pod_sets, strict=True), priority, source.annotations.get(names.ALLOWED_FLAVORS)
         )
     key = f"{source.namespace}/{source.name}"
@@ -341,5 +357,6 @@ def workload_info(
         preemption_gated=any(not gate.open for gate in source.preemption_gates),
         invalid=refused(zip(templates, ones, strict=True), pod_rules),
         shape=shape,
+        family=family,
         job_uid=source.job_uid,
     )

@@ -123,6 +123,8 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Why the requests are refused (above limits, LimitRange), or empty."""
     shape: str = ""
     """Equivalence hash: equal for workloads the scheduler cannot tell apart; empty = unknown."""
+    family: str = ""
+    """Equal for workloads that differ only in amounts and priority; empty = like no other."""
     job_uid: str = ""
 
     def condition(self, kind: str) -> ConditionInfo | None:
