@@ -165,7 +165,10 @@ class _Search:
             if child.is_cohort:
                 if child in way or self.shares.of(child).borrowing:
                     yield from self._borrowers(child, way)
-            elif child is not self.own and self.world.in_snapshot(child.name):
-                cells = (child.cells.get(index) for index in need)
-                if any(cell is not None and cell.usage > cell.nominal for cell in cells):
-                    yield child
+            elif child is not self.own:
+                for index in need:
+                    cell = child.cells.get(index)
+                    if cell is not None and cell.usage > cell.nominal:
+                        if self.world.in_snapshot(child.name):
+                            yield child
+                        break
