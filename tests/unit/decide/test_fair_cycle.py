@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shared.decide.cycle import BatchLimits, CycleSettings, run_batch
+from shared.decide.cycle import BatchLimits, CycleSettings, rollback, run_batch
 from shared.decide.settings import FairSharing
 from shared.events import objects as o
 from shared.model.admission_fair_sharing import AfsSettings
@@ -137,7 +137,8 @@ def test_without_fair_sharing_the_pool_goes_by_age() -> None:
     assert (used(fair.world, "a"), used(fair.world, "b")) == (10, 10)
 
 
-def test_local_queues_take_turns_by_usage_within_one_batch() -> None:
+def turns() -> World:
+    """Two LocalQueues of one ClusterQueue, `b` with twice the weight."""
     built = World(afs=AfsSettings(half_life_s=600, sampling_s=300))
     built.set_namespace("ns", {})
     built.set_resource_flavor(flavor("default"))
@@ -149,6 +150,20 @@ def test_local_queues_take_turns_by_usage_within_one_batch() -> None:
         *(workload(f"a{n}", "a", created=n, priority=9) for n in range(6)),
         *(workload(f"b{n}", "b", created=n) for n in range(6)),
     )
-    names = [one.key.removeprefix("ns/") for one in run_batch(built, 10).admits]
+    return built
+
+
+def test_local_queues_take_turns_by_usage_within_one_batch() -> None:
+    names = [one.key.removeprefix("ns/") for one in run_batch(turns(), 10).admits]
     assert sorted(names) == ["a0", "a1", "b0", "b1", "b2", "b3"], "twice the weight, twice as many"
     assert names[0] == "a0"
+
+
+def test_a_lost_batch_leaves_no_penalties_and_is_decided_again_alike() -> None:
+    built = turns()
+    assert built.afs is not None
+    lost = run_batch(built, 10)
+    assert built.afs.usage("ns/a") > 0
+    rollback(built, lost, 10)
+    assert built.afs.usage("ns/a") == built.afs.usage("ns/b") == 0
+    assert run_batch(built, 10).admits == lost.admits
