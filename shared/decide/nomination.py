@@ -7,6 +7,7 @@ took its victims. Reads the state and leaves it as it was; putting refused heads
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,8 +24,18 @@ from shared.model.refusal import PendingReason, Refusal
 from shared.model.workload import WorkloadInfo
 from shared.model.world import World
 
-Found = tuple[Assignment, tuple[Target, ...]]
-"""An assignment, with the workloads that have to go for it."""
+
+class Found(NamedTuple):
+    """An assignment with its mode, and the workloads that have to go for it."""
+
+    assignment: Assignment
+    mode: Mode
+    targets: tuple[Target, ...] = ()
+
+    @property
+    def acceptable(self) -> bool:
+        """It fits, at once or after preemption."""
+        return self.mode is Mode.FIT or bool(self.targets)
 
 
 class Entry(msgspec.Struct):
@@ -71,9 +82,9 @@ class Nominator:
         """The entry of a head."""
         mark = self.world.pending.queues[queue.name].preemptor
         preemptor = mark is not None and mark.key == info.key and mark.generation == info.generation
-        assignment, targets = self.find(queue, info, progress=self._current_progress(queue, info))
-        order = head_key(info, assignment.level, preemptor, self.settings.order)
-        return Entry(info, queue, assignment, targets, preemptor, order, assignment.mode)
+        found = self.find(queue, info, progress=self._current_progress(queue, info))
+        order = head_key(info, found.assignment.level, preemptor, self.settings.order)
+        return Entry(info, queue, found.assignment, found.targets, preemptor, order, found.mode)
 
     def find(
         self,
@@ -88,7 +99,11 @@ class Nominator:
 
         `excluded` workloads are gone for the purposes of this search: the caller took their usage out.
         """
-        replaces = self._replaced(queue, info, excluded)
+        old = replaced_slice(self.world, info, queue.name) if self.settings.elastic_slices else ""
+        replaces = None
+        if old and old not in excluded:
+            # It goes anyway once its successor is admitted, and only the difference is asked for.
+            replaces, excluded = self._parts(old), {*excluded, old}
 
         def attempt(wanted: WorkloadInfo) -> Found:
             oracle = PreemptionOracle(
@@ -106,18 +121,19 @@ class Nominator:
                 replaces=replaces,
                 pinned=pinned,
             )
-            if assignment.mode is not Mode.PREEMPT:
-                return assignment, ()
-            return assignment, self._targets(queue, wanted, assignment, excluded)
+            mode = assignment.mode
+            if mode is not Mode.PREEMPT:
+                return Found(assignment, mode)
+            return Found(assignment, mode, self._targets(queue, wanted, assignment, excluded))
 
-        def acceptable(wanted: WorkloadInfo) -> Found | None:
+        def smaller(wanted: WorkloadInfo) -> Found | None:
             found = attempt(wanted)
-            return found if found[1] or found[0].mode is Mode.FIT else None
+            return found if found.acceptable else None
 
         full = attempt(info)
-        if full[1] or full[0].mode is Mode.FIT or replaces or not self.settings.partial_admission:
+        if full.acceptable or replaces or not self.settings.partial_admission:
             return full
-        return largest(info, acceptable) or full
+        return largest(info, smaller) or full
 
     def _targets(
         self, queue: ClusterQueue, info: WorkloadInfo, assignment: Assignment, excluded: Collection[str]
@@ -132,11 +148,8 @@ class Nominator:
         )
         return find_targets(self.world, request, self.settings.fair)
 
-    def _replaced(self, queue: ClusterQueue, info: WorkloadInfo, excluded: Collection[str]) -> Slice | None:
-        """What the older slice of an elastic job holds, if it is in the same ClusterQueue and namespace."""
-        old = replaced_slice(self.world, info, queue.name) if self.settings.elastic_slices else ""
-        if not old or old in excluded:
-            return None
+    def _parts(self, old: str) -> Slice:
+        """What the older slice of an elastic job holds."""
         held = self.world.charges[old].admission
         return {pod_set.name: SlicePart(pod_set.usage, pod_set.flavors) for pod_set in held.pod_sets}
 

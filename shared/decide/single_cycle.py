@@ -274,11 +274,9 @@ class _Cycle:
         forest = self.world.forest
         mark = forest.mark()
         self._remove_victims(queue.name)
-        entry.assignment, entry.targets = self.nominator.find(
-            queue, info, pinned=pins(entry.assignment), excluded=self.victims
-        )
+        found = self.nominator.find(queue, info, pinned=pins(entry.assignment), excluded=self.victims)
         forest.undo_to(mark)
-        entry.mode = entry.assignment.mode
+        entry.assignment, entry.mode, entry.targets = found
         result = "skipped"
         if entry.mode is Mode.FIT:
             result, entry.mode = "deferred_fit", Mode.DEFERRED_FIT
@@ -417,7 +415,7 @@ class _Cycle:
     def _keeps_progress(self, requeue: RequeueReason) -> bool:
         if requeue is RequeueReason.FAILED_AFTER_NOMINATION:
             return self.settings.preserve_scan_progress
-        return requeue is not RequeueReason.PENDING_PREEMPTION
+        return requeue not in (RequeueReason.PENDING_PREEMPTION, RequeueReason.PENDING_MIGRATION)
 
 
 class _FairEntries:

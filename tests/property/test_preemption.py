@@ -22,13 +22,13 @@ from shared.model.world import World
 from tests.unit.model.builders import cohort, condition, flavor, group, info, local, pod_set, queue, workload, world
 
 FLAVORS = ("f0", "f1")
-COHORTS = ("", "c0", "c1", "c2")
+COHORTS = ("", "c0", "c0", "c1", "c1", "c2")
 
 policies = st.fixed_dictionaries(
     {
         "within_cluster_queue": st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
-        "reclaim_within_cohort": st.sampled_from(["Never", "LowerPriority", "Any"]),
-        "borrow_within_cohort": st.sampled_from(["Never", "LowerPriority"]),
+        "reclaim_within_cohort": st.sampled_from(["Any", "LowerPriority", "Never"]),
+        "borrow_within_cohort": st.sampled_from(["LowerPriority", "Never"]),
         "borrow_max_priority": st.one_of(st.none(), st.integers(0, 2)),
         "strategy": st.sampled_from(["StrictFIFO", "BestEffortFIFO"]),
         "when_can_preempt": st.sampled_from(["MayStopSearch", "TryNextFlavor"]),
@@ -36,14 +36,14 @@ policies = st.fixed_dictionaries(
 )
 queue_specs = st.tuples(
     st.sampled_from(COHORTS),
-    st.integers(0, 6),
+    st.integers(0, 5),
     st.integers(0, 4),
     st.one_of(st.none(), st.integers(0, 5)),
     st.one_of(st.none(), st.integers(0, 5)),
     policies,
 )  # cohort, nominal of each flavor, borrowing limit, lending limit, policies
 running_specs = st.tuples(
-    st.integers(0, 3), st.integers(1, 4), st.integers(0, 3), st.integers(0, 5), st.booleans(), st.booleans()
+    st.integers(0, 3), st.integers(1, 3), st.integers(0, 2), st.integers(0, 5), st.booleans(), st.booleans()
 )  # queue, cpu, priority, reserved at, second flavor, already evicted
 pending_specs = st.tuples(st.integers(0, 3), st.integers(1, 6), st.integers(0, 4), st.integers(0, 5))
 specs = st.tuples(
@@ -60,7 +60,7 @@ def running(number: int, spec: Any, queues: int) -> o.Workload:
     target, cpu, priority, at, second, evicted = spec
     name = FLAVORS[second]
     assignment = o.PodSetAssignment(name="main", count=1, flavors={"cpu": name}, usage={"cpu": cpu * 1000})
-    conditions = (condition("QuotaReserved", True, "QuotaReserved", at),)
+    conditions: tuple[o.Condition, ...] = (condition("QuotaReserved", True, "QuotaReserved", at),)
     if evicted and number % 3 == 0:
         conditions += (condition("Evicted", True, "Preempted", at),)
     return workload(
@@ -80,8 +80,12 @@ def objects_of(spec: Spec) -> list[o.Object]:
     found: list[o.Object] = [flavor(name) for name in FLAVORS]
     found += [cohort("c0", "", group(f0="cpu=1")), cohort("c1", "c0"), cohort("c2", "c1")]
     for number, (parent, first, second, borrow, lend, policy) in enumerate(queues):
-        limits = "" if not parent else "".join(
-            f",{word}={limit}" for word, limit in (("borrow", borrow), ("lend", lend)) if limit is not None
+        limits = (
+            ""
+            if not parent
+            else "".join(
+                f",{word}={limit}" for word, limit in (("borrow", borrow), ("lend", lend)) if limit is not None
+            )
         )
         quotas = group(f0=f"cpu={first}{limits}", f1=f"cpu={second}{limits}")
         found += [queue(f"q{number}", quotas, cohort=parent, **policy), local(f"l{number}", f"q{number}")]
@@ -187,7 +191,10 @@ def test_victims_are_allowed_by_policy_and_nobody_within_quota_loses(spec: Spec,
 @EXAMPLES
 def test_the_order_of_insertion_does_not_matter(spec: Spec, fair: FairSharing | None, backwards: bool) -> None:
     options = CycleSettings(fair=fair)
-    one, other = run_batch(built(spec), 10, settings=options), run_batch(built(spec, backwards=True), 10, settings=options)
+    one, other = (
+        run_batch(built(spec), 10, settings=options),
+        run_batch(built(spec, backwards=True), 10, settings=options),
+    )
     assert one.decisions == other.decisions
     assert one.awaited == other.awaited
     assert {entry.key: entry for entry in one.refused} == {entry.key: entry for entry in other.refused}
@@ -311,7 +318,9 @@ def test_candidates_come_in_order_and_by_halves(spec: Spec) -> None:
     for request in requests_of(target):
         for name in target.cluster_queues:
             whole = list(
-                own_candidates(target, request) if name == request.queue.name else queue_candidates(target, request, name)
+                own_candidates(target, request)
+                if name == request.queue.name
+                else queue_candidates(target, request, name)
             )
             assert whole == sorted(whole)
             halves = []

@@ -37,7 +37,10 @@ def ask(
     built: World, cluster_queue: str, cpu: int, priority: int = 0, fair: FairSharing | None = None, **fields: Any
 ) -> list[tuple[str, str]]:
     """(victim, reason) of making room for a workload of `cpu` whole cpu of flavor `default`."""
-    return [(one.key.removeprefix("ns/"), one.reason) for one in targets(built, cluster_queue, cpu, priority, fair, **fields)]
+    return [
+        (one.key.removeprefix("ns/"), one.reason)
+        for one in targets(built, cluster_queue, cpu, priority, fair, **fields)
+    ]
 
 
 def targets(

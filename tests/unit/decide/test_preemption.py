@@ -99,7 +99,9 @@ def test_fill_back_puts_the_last_victim_where_one_was_kept() -> None:
 
 def worked_example() -> World:
     return world(
-        queue("A", group(default="cpu=4"), cohort="c", within_cluster_queue="LowerPriority", reclaim_within_cohort="Any"),
+        queue(
+            "A", group(default="cpu=4"), cohort="c", within_cluster_queue="LowerPriority", reclaim_within_cohort="Any"
+        ),
         queue("B", group(default="cpu=4"), cohort="c"),
         holder("b1", "B", 3, at=1),
         holder("b2", "B", 3, at=2),
@@ -187,7 +189,9 @@ def test_workloads_of_an_inactive_queue_are_no_candidates() -> None:
         ("LowerPriority", 3, 1, [("b1", BORROW)]),
     ],
 )
-def test_preempting_while_borrowing(borrow: str, threshold: int | None, victim_priority: int, expected: list[Any]) -> None:
+def test_preempting_while_borrowing(
+    borrow: str, threshold: int | None, victim_priority: int, expected: list[Any]
+) -> None:
     """A asks 2 beyond its nominal 4; B uses 6 of its 4."""
     built = world(
         queue(
