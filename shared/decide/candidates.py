@@ -7,7 +7,7 @@ admitted or not, here a `Rank` of its ClusterQueue. Candidates come lazily: a se
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cmp_to_key
 from operator import itemgetter
 
@@ -18,6 +18,8 @@ from shared.model.world import World
 
 Candidate = tuple[Rank, str]
 """(rank, ClusterQueue)."""
+
+NOBODY: Iterator[Rank] = iter(())
 
 
 def own_candidates(world: World, request: PreemptionRequest, *, evicted: bool | None = None) -> Iterator[Rank]:
@@ -36,25 +38,36 @@ def queue_candidates(
 def _eligible(
     world: World, request: PreemptionRequest, queue: str, policy: str, evicted: bool | None
 ) -> Iterator[Rank]:
+    """`NOBODY` when it is clear without a walk."""
     if policy == "Never":
-        return
+        return NOBODY
     ranked = world.ranked(queue)
     first, last = 0, len(ranked)
     if evicted is not None:
-        border = bisect_left(ranked, 1, key=itemgetter(0))
+        border = bisect_left(ranked, 1, key=itemgetter(0)) if ranked and not ranked[0][0] else 0
         first, last = (0, border) if evicted else (border, last)
+    if first == last:
+        return NOBODY
     config = world.cluster_queues.get(queue)
     by_usage = request.usage_of is not None and config is not None and config.usage_based_admission
     if by_usage:
         ranked = _by_usage(world, request, queue)
+    elif policy == "LowerPriority" and ranked[first][0] and ranked[first][1] >= request.preemptor.priority:
+        return NOBODY
+    return _walk(world, request, ranked, range(first, last), policy, stop_early=not by_usage)
+
+
+def _walk(
+    world: World, request: PreemptionRequest, ranked: Sequence[Rank], places: range, policy: str, *, stop_early: bool
+) -> Iterator[Rank]:
     charges, need, excluded, own = world.charges, request.need, request.excluded, request.preemptor
     limit, newer = own.priority, policy == "LowerOrNewerEqualPriority"
-    for place in range(first, last):
+    for place in places:
         rank = ranked[place]
         priority, key = rank[1], rank[4]
         if priority >= limit and policy != "Any":
             if priority > limit or not newer:
-                if rank[0] and not by_usage:
+                if rank[0] and stop_early:
                     return
                 continue
             if not _stamp(world, own) < _stamp(world, world.workloads[key]):

@@ -124,7 +124,10 @@ class Nominator:
             mode = assignment.mode
             if mode is not Mode.PREEMPT:
                 return Found(assignment, mode)
-            return Found(assignment, mode, self._targets(queue, wanted, assignment, excluded))
+            targets = oracle.known(needed(assignment), assignment.usage)
+            if targets is None:
+                targets = self._targets(queue, wanted, assignment, excluded)
+            return Found(assignment, mode, targets)
 
         def smaller(wanted: WorkloadInfo) -> Found | None:
             found = attempt(wanted)

@@ -14,6 +14,7 @@ from shared.decide.preemption_request import PreemptionRequest, Target
 from shared.decide.preemption_trial import Trial
 from shared.decide.settings import FairSharing
 from shared.model.cluster_queue import ClusterQueue
+from shared.model.flavor_resources import Vector
 from shared.model.workload import WorkloadInfo
 from shared.model.world import World
 
@@ -67,6 +68,13 @@ class PreemptionOracle:
         self._fair = fair
         self._excluded = excluded
         self._usage_of = usage_of
+        self._known: dict[tuple[int, int], tuple[Target, ...]] = {}
+
+    def known(self, need: frozenset[int], demand: Vector) -> tuple[Target, ...] | None:
+        """The victims, if exactly this was simulated before; else None."""
+        if len(need) != 1 or len(demand) != 1 or need != demand.keys():
+            return None
+        return self._known.get(next(iter(demand.items())))
 
     def simulate(self, index: int, amount: int, level: int) -> Grade:
         """Reclaim if all victims are of other ClusterQueues; the borrowing level is that after the removal."""
@@ -78,7 +86,7 @@ class PreemptionOracle:
             excluded=self._excluded,
             usage_of=self._usage_of,
         )
-        targets = find_targets(self._world, request, self._fair)
+        targets = self._known[index, amount] = find_targets(self._world, request, self._fair)
         if not targets:
             return Grade(GranularMode.NO_PREEMPTION_CANDIDATES, level)
         own = self._queue.name

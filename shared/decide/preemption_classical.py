@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import merge
-from itertools import chain
+from itertools import chain, repeat
 
 from shared.api import names
-from shared.decide.candidates import in_order, own_candidates, queue_candidates
+from shared.decide.candidates import NOBODY, in_order, own_candidates, queue_candidates
 from shared.decide.preemption_request import PreemptionRequest, Target
 from shared.decide.preemption_trial import Trial, fill_back
 from shared.model.quota_tree import Node
@@ -41,7 +41,11 @@ _Item = tuple[Rank, _Source | None]
 def exceeds(node: Node, need: Iterable[int]) -> bool:
     """Does the node use more than the quota of its subtree, on at least one of these flavor-resources?"""
     cells = node.cells
-    return any((cell := cells.get(index)) is not None and cell.usage > cell.subtree for index in need)
+    for index in need:
+        cell = cells.get(index)
+        if cell is not None and cell.usage > cell.subtree:
+            return True
+    return False
 
 
 def search(trial: Trial) -> list[Target]:
@@ -126,8 +130,9 @@ def _sources(world: World, request: PreemptionRequest) -> list[_Source]:
 def _collect(
     world: World, request: PreemptionRequest, top: Node, lca: Node, skip: Node, advantage: bool, found: list[_Source]
 ) -> None:
+    need = request.need
     for child in top.children.values():
-        if child is skip or not exceeds(child, request.need):
+        if child is skip or not exceeds(child, need):
             continue
         if child.is_cohort:
             _collect(world, request, child, lca, skip, advantage, found)
@@ -151,7 +156,7 @@ def _under_nominal(world: World, request: PreemptionRequest) -> bool:
 
 
 def _any(world: World, request: PreemptionRequest, sources: Iterable[_Source]) -> bool:
-    return any(True for source in sources for _ in queue_candidates(world, request, source.node.name))
+    return any(next(queue_candidates(world, request, source.node.name), None) is not None for source in sources)
 
 
 def _candidates(world: World, request: PreemptionRequest, sources: list[_Source]) -> Iterator[_Item]:
@@ -178,11 +183,9 @@ def _of_others(
             (rank, name) for name in by_name for rank in queue_candidates(world, request, name, evicted=evicted)
         ]
         return ((rank, by_name[name]) for rank, name in in_order(world, everyone, request))
-    return merge(*(_of_source(world, request, source, evicted) for source in sources))
-
-
-def _of_source(
-    world: World, request: PreemptionRequest, source: _Source, evicted: bool
-) -> Iterator[tuple[Rank, _Source]]:
-    for rank in queue_candidates(world, request, source.node.name, evicted=evicted):
-        yield rank, source
+    lines = []
+    for source in sources:
+        ranks = queue_candidates(world, request, source.node.name, evicted=evicted)
+        if ranks is not NOBODY:
+            lines.append(zip(ranks, repeat(source)))
+    return merge(*lines)
