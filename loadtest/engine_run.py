@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from time import perf_counter
+from time import process_time
 
 from loadtest.engine_cluster import Cluster
 from loadtest.engine_shapes import START_S, Arrival, Shape, arrivals, queue_objects
@@ -110,14 +110,14 @@ class Run:
 
     def _fold(self, items: Iterable[FeedItem], now: float) -> None:
         apply = self.state.apply
-        started = perf_counter()
+        started = process_time()
         for item in items:
             apply(item, now)
-        self.result.folding_s += perf_counter() - started
+        self.result.folding_s += process_time() - started
 
     def _decide(self, at: int, now: float) -> None:
         while True:
-            started = perf_counter()
+            started = process_time()
             batch = run_batch(self.state.world, now, settings=self.settings)
             message = Batch(
                 author="bench",
@@ -129,18 +129,18 @@ class Run:
             if message.decisions:
                 self._sequence += 1
                 self.state.appended(message, self._sequence, now)
-            self.result.deciding_s += perf_counter() - started
+            self.result.deciding_s += process_time() - started
             if not message.decisions:
                 return
             applied = list(self.cluster.apply(message, self._sequence, int(now)))
             for decision in message.decisions:
                 self._follow(decision.key, isinstance(decision, Admit), isinstance(decision, Preempt), at)
             self._fold((item for _, items in applied for item in items), now)
-            started = perf_counter()
+            started = process_time()
             for decision in message.decisions:
                 if isinstance(decision, Preempt):
                     self.state.world.settle_preempted(decision.key, now)
-            self.result.folding_s += perf_counter() - started
+            self.result.folding_s += process_time() - started
 
     def _follow(self, key: str, admitted: bool, evicted: bool, at: int) -> None:
         if admitted:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from shared.decide.decisions import Admit, Batch, Decision, NotAdmitted, Preempt
+from shared.decide.hopeless import HopelessFamilies
 from shared.decide.settings import DEFAULT_LIMITS, DEFAULT_SETTINGS, BatchLimits, CycleSettings
 from shared.decide.single_cycle import Outcome, run_cycle
 from shared.model.pending import ScanProgress
@@ -48,6 +49,7 @@ def run_batch(
     A cycle that decided nothing, parked nothing and only saw heads it had seen in the same state ends the batch.
     """
     made = _Made()
+    families = HopelessFamilies(world, settings)
     seen: set[tuple[str, ScanProgress | None]] = set()
     more = blocked = False
     world.flush_retries(now)
@@ -59,14 +61,17 @@ def run_batch(
             break
         outcome = run_cycle(world, now, settings=settings, budget=budget)
         if not outcome.heads:
+            if families.reconsider():
+                continue
             break
         made.add(outcome)
+        families.park(outcome.refused)
         if outcome.blocked:
             blocked = True
             break
         if outcome.decisions or outcome.parked:
             seen.clear()
-        elif not outcome.cut and seen.issuperset(outcome.heads):
+        elif not outcome.cut and seen.issuperset(outcome.heads) and not families.reconsider():
             break
         seen.update(outcome.heads)
     return made.batch(more, blocked)

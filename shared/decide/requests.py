@@ -301,29 +301,63 @@ def hashes(
     return shape, family if comparable else ""
 
 
-def workload_info(
-    source: WorkloadSource,
-    rules: RequestRules = DEFAULT_RULES,
-    pod_rules: PodRules = NO_RULES,
-    devices: LogicalDevices = NO_DEVICES,
-) -> WorkloadInfo:
-    """The engine's view of a workload. Raises QuantityError when a request cannot be read.
+class _Spec(msgspec.Struct, frozen=True):
+    """What follows from the spec of a workload, whatever its status."""
 
-    `pod_rules`: defaults and bounds of its namespace; `devices`: its device claims, worked out before (they survive updates).
-    """
+    pod_sets: tuple[PodSetInfo, ...]
+    invalid: str
+    shape: str
+    family: str
+
+
+def _spec(
+    source: WorkloadSource, rules: RequestRules, pod_rules: PodRules, devices: LogicalDevices, priority: int
+) -> _Spec:
     templates = tuple(adjusted(pod_set, pod_rules) for pod_set in source.pod_sets)
     ones = [pod_requests(pod_set) for pod_set in templates]
     pod_sets = tuple(
         pod_set_info(pod_set, source.reclaimable, rules, one, devices)
         for pod_set, one in zip(templates, ones, strict=True)
     )
-    priority = source.priority + (source.priority_boost if rules.priority_boost else 0)
-    finished = source.finished or any(c.type == "Finished" and c.status for c in source.conditions)
     shape = family = ""
-    if rules.equivalence_hashing and not finished:
+    if rules.equivalence_hashing:
         shape, family = hashes(
             zip(templates, pod_sets, strict=True), priority, source.annotations.get(names.ALLOWED_FLAVORS)
         )
+    return _Spec(pod_sets, refused(zip(templates, ones, strict=True), pod_rules), shape, family)
+
+
+def _same_spec(source: WorkloadSource, before: WorkloadInfo, priority: int) -> bool:
+    """Is it sure that nothing changed that a `_Spec` is made of? The API server counts every change of a spec."""
+    return (
+        source.generation > 0
+        and source.generation == before.generation
+        and source.uid == before.uid
+        and priority == before.priority
+        and len(source.pod_sets) == len(before.pod_sets)
+        and tuple(sorted(source.reclaimable.items())) == before.reclaimable
+        and _allowed_flavors(source.annotations.get(names.ALLOWED_FLAVORS)) == before.allowed_flavors
+    )
+
+
+def workload_info(
+    source: WorkloadSource,
+    rules: RequestRules = DEFAULT_RULES,
+    pod_rules: PodRules = NO_RULES,
+    devices: LogicalDevices = NO_DEVICES,
+    before: WorkloadInfo | None = None,
+) -> WorkloadInfo:
+    """The engine's view of a workload. Raises QuantityError when a request cannot be read.
+
+    `pod_rules`: defaults and bounds of its namespace; `devices`: its device claims, worked out before (they survive updates).
+    `before`: an earlier view made by the same rules; what depends on the spec alone is taken over while that is the same.
+    """
+    priority = source.priority + (source.priority_boost if rules.priority_boost else 0)
+    finished = source.finished or any(c.type == "Finished" and c.status for c in source.conditions)
+    if before is not None and _same_spec(source, before, priority):
+        spec = _Spec(before.pod_sets, before.invalid, before.shape, before.family)
+    else:
+        spec = _spec(source, rules, pod_rules, devices, priority)
     key = f"{source.namespace}/{source.name}"
     return WorkloadInfo(
         namespace=source.namespace,
@@ -340,7 +374,7 @@ def workload_info(
         base_priority=source.priority,
         active=source.active,
         finished=finished,
-        pod_sets=pod_sets,
+        pod_sets=spec.pod_sets,
         conditions=tuple(
             ConditionInfo(condition.type, condition.status, condition.reason, condition.changed)
             for condition in source.conditions
@@ -355,8 +389,8 @@ def workload_info(
         parent_uid=_parent_uid(source),
         replaces=source.annotations.get(names.WORKLOAD_SLICE_REPLACEMENT_FOR, ""),
         preemption_gated=any(not gate.open for gate in source.preemption_gates),
-        invalid=refused(zip(templates, ones, strict=True), pod_rules),
-        shape=shape,
-        family=family,
+        invalid=spec.invalid,
+        shape="" if finished else spec.shape,
+        family="" if finished else spec.family,
         job_uid=source.job_uid,
     )

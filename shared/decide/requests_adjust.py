@@ -100,8 +100,16 @@ def _filled(requests: Amounts, limits: Amounts, defaults: Limits) -> tuple[Amoun
     return {**limits, **defaults.default_request, **requests}, limits
 
 
+def _has_limits(pod_set: PodSetSource) -> bool:
+    if pod_set.pod_limits:
+        return True
+    return any(one.limits for one in pod_set.containers) or any(one.limits for one in pod_set.init_containers)
+
+
 def over_limit(pod_set: PodSetSource) -> tuple[str, ...]:
     """Resources of which some container, or the pod as a whole, requests more than its own limit; sorted."""
+    if not _has_limits(pod_set):
+        return ()
     found: set[str] = set()
     pairs = [(container.requests, container.limits) for container in (*pod_set.init_containers, *pod_set.containers)]
     pairs.append((pod_set.pod_requests or {}, pod_set.pod_limits or {}))

@@ -333,6 +333,12 @@ class PendingQueues:
         )
         return (-info.priority, stamp, info.uid, info.key)
 
+    def note_ready(self, cluster_queue: str) -> None:
+        """Workloads of this ClusterQueue were parked or woken by its owner."""
+        queue = self.queues.get(cluster_queue)
+        if queue is not None:
+            self._note_ready(queue)
+
     def _note_ready(self, queue: PendingQueue) -> None:
         if queue.active and queue.has_head():
             self._ready[queue.name] = None

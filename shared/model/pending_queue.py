@@ -234,7 +234,7 @@ class PendingQueue:
             self._wake_group(group)
         family = group.family
         if family.parked and not family.at_least_floor(item.info):
-            self._wake_family(family)
+            self.wake_family(family)
         group.add(item)
         self.waiting[item.info.key] = item
         self._offer(group, item.order)
@@ -391,7 +391,8 @@ class PendingQueue:
         family.parked, family.reason = True, reason
         self._parked_families[family] = None
 
-    def _wake_family(self, family: Family) -> None:
+    def wake_family(self, family: Family) -> None:
+        """Its workloads wait again, except those parked for their shape."""
         family.parked, family.reason = False, ""
         self._parked_families.pop(family, None)
         top = family.top()
@@ -405,7 +406,7 @@ class PendingQueue:
         woken = 0
         for family in list(self._parked_families):
             woken += sum(len(group.items) for group in family.groups().values() if not group.parked)
-            self._wake_family(family)
+            self.wake_family(family)
         for group in list(self._parked_groups):
             woken += self._retry_group(group, now, matches)
         for item in list(self._parked_items.values()):

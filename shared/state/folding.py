@@ -71,19 +71,22 @@ class Fold:
         return change
 
     def _workload(self, key: str, new: Object | None, now: float) -> None:
-        if isinstance(new, Workload):
+        if isinstance(new, Workload) and not new.finished:
             before = self.world.workloads.get(key)
             if before is not None and before.requeue_at != new.requeue_at:
                 # Parked until a time that no longer holds: its place is found anew.
                 self.world.pending.remove(key)
-            self.world.upsert(self.info(new), now)
+            self.world.upsert(self.info(new, before), now)
         else:
             self.world.delete(key)
 
-    def info(self, workload: Workload) -> WorkloadInfo:
-        """The workload as decisions see it, with effective requests; unreadable ones make it invalid, but what it holds still counts."""
+    def info(self, workload: Workload, before: WorkloadInfo | None = None) -> WorkloadInfo:
+        """The workload as decisions see it, with effective requests; unreadable ones make it invalid, but what it holds still counts.
+
+        `before` is the view of an earlier version, if there is one.
+        """
         try:
-            return workload_info(workload)
+            return workload_info(workload, before=before)
         except QuantityError as error:
             name = ObjectName("workload", workload.namespace, workload.name)
             self.faults[name] = str(error)
