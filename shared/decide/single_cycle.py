@@ -135,6 +135,7 @@ class _Cycle:
         self.set_aside: list[tuple[str, Vector]] = []
         self.victims: dict[str, str] = {}
         """Victims of entries processed so far -> their ClusterQueue."""
+        self.victims_of_tree: dict[tuple[bool, str], list[tuple[str, str]]] = {}
 
     def run(self, budget: int) -> Outcome:
         sequence = self._sequence(self._left_over() or self._nominated())
@@ -177,7 +178,9 @@ class _Cycle:
         left, self.world.unfinished = self.world.unfinished, None
         if not isinstance(left, CutCycle) or left.changes != self.world.changes:
             return []
-        self.set_aside, self.victims = left.set_aside, left.victims
+        self.set_aside = left.set_aside
+        for key, cluster_queue in left.victims.items():
+            self._note_victim(key, cluster_queue)
         for entry in left.entries:
             self.world.pending.pop_key(entry.queue.name, entry.info.key)
         self._note_heads([(entry.queue.name, entry.info) for entry in left.entries])
@@ -288,24 +291,24 @@ class _Cycle:
 
     def _remove_victims(self, queue: str) -> None:
         """Take out the usage of all victims so far that can matter to this ClusterQueue; the caller undoes it."""
-        if not self.victims:
-            return
-        world = self.world
-        tree = world.forest.tree_id(queue)
-        for key, cluster_queue in self.victims.items():
-            if world.forest.tree_id(cluster_queue) == tree:
-                world.forest.remove_usage(cluster_queue, world.charges[key].vector)
+        forest = self.world.forest
+        for key, cluster_queue in self.victims_of_tree.get(forest.tree_id(queue), ()):
+            forest.remove_usage(cluster_queue, self.world.charges[key].vector)
 
     def _fits(self, queue: str, usage: Vector, entry: Entry) -> bool:
         """Is there room once all victims so far and its own are gone?"""
         forest = self.world.forest
+        if self._has_room(queue, usage):
+            return True
         if not self.victims and not entry.targets:
-            return self._has_room(queue, usage)
+            return False
         mark = forest.mark()
-        self._remove_victims(queue)
         for target in entry.targets:
             forest.remove_usage(target.cluster_queue, target.vector)
-        fits = self._has_room(queue, usage)
+        fits = bool(entry.targets) and self._has_room(queue, usage)
+        if not fits and self.victims:
+            self._remove_victims(queue)
+            fits = self._has_room(queue, usage)
         forest.undo_to(mark)
         return fits
 
@@ -345,11 +348,16 @@ class _Cycle:
         )
 
     def _evict(self, decision: Preempt) -> None:
-        self.victims[decision.key] = decision.cluster_queue
+        self._note_victim(decision.key, decision.cluster_queue)
         if decision.already_evicted:
             self.outcome.awaited.append(decision)
         else:
             self.outcome.decisions.append(decision)
+
+    def _note_victim(self, key: str, cluster_queue: str) -> None:
+        self.victims[key] = cluster_queue
+        tree = self.world.forest.tree_id(cluster_queue)
+        self.victims_of_tree.setdefault(tree, []).append((key, cluster_queue))
 
     def _admit(self, entry: Entry, slice_: str) -> None:
         info, queue, world = entry.info, entry.queue, self.world
