@@ -55,6 +55,7 @@ def _reject(engine: Engine, outcome: Outcome) -> None:
             engine.world.settle(decision.key, engine.now)
         else:
             engine.world.settle_preempted(decision.key, engine.now)
+    outcome.decisions.clear()
 
 
 def fair_sharing(engine: Engine) -> FairSharing | None:
