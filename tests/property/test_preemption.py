@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.decide.candidates import own_candidates, queue_candidates
-from shared.decide.cycle import BatchLimits, CycleSettings, rollback, run_batch
+from shared.decide.cycle import BatchLimits, CycleSettings, Decision, rollback, run_batch, run_cycle
 from shared.decide.preemption import find_targets
 from shared.decide.preemption_classical import exceeds
 from shared.decide.preemption_request import PreemptionRequest, Target
 from shared.decide.preemption_trial import Trial
 from shared.decide.settings import FairSharing
 from shared.events import objects as o
+from shared.model.pending import OrderPolicy
 from shared.model.reservations import rank_of
 from shared.model.workload import WorkloadInfo
 from shared.model.world import World
@@ -50,6 +51,11 @@ specs = st.tuples(
     st.lists(queue_specs, min_size=1, max_size=4),
     st.lists(running_specs, min_size=1, max_size=10),
     st.lists(pending_specs, min_size=1, max_size=4),
+)
+crowded = st.tuples(
+    st.lists(queue_specs, min_size=1, max_size=4),
+    st.lists(running_specs, max_size=8),
+    st.lists(pending_specs, min_size=3, max_size=14),
 )
 Spec = tuple[list[Any], list[Any], list[Any]]
 modes = st.sampled_from([None, FairSharing()])
@@ -96,12 +102,12 @@ def objects_of(spec: Spec) -> list[o.Object]:
     return found
 
 
-def built(spec: Spec, *, backwards: bool = False) -> World:
+def built(spec: Spec, *, backwards: bool = False, policy: OrderPolicy | None = None) -> World:
     parts = objects_of(spec)
     if backwards:
         loads = [one for one in parts if isinstance(one, o.Workload)]
         parts = [one for one in parts if not isinstance(one, o.Workload)][::-1] + loads[::-1]
-    return world(*parts)
+    return world(*parts, policy=policy)
 
 
 def requests_of(target: World) -> list[PreemptionRequest]:
@@ -243,6 +249,27 @@ def test_a_batch_cut_in_pieces_decides_the_same(spec: Spec, size: int) -> None:
         if not batch.more:
             break
     assert tuple(pieces) == whole
+
+
+def one_cycle_at_a_time(target: World, options: CycleSettings) -> list[Decision]:
+    """Cycles one by one, until many in a row have decided nothing."""
+    decisions: list[Decision] = []
+    idle = 0
+    target.flush_retries(10)
+    while idle < 12:
+        outcome = run_cycle(target, 10, settings=options)
+        decisions += outcome.decisions
+        idle = 0 if outcome.decisions else idle + 1
+    return decisions
+
+
+@given(crowded, modes)
+@EXAMPLES
+def test_a_batch_decides_what_single_cycles_decide(spec: Spec, fair: FairSharing | None) -> None:
+    """Without equivalence hashing: what is parked unseen because others like it failed comes earlier to its successors' turn."""
+    options, policy = CycleSettings(fair=fair), OrderPolicy(equivalence_hashing=False)
+    batch = run_batch(built(spec, policy=policy), 10, settings=options)
+    assert list(batch.decisions) == one_cycle_at_a_time(built(spec, policy=policy), options)
 
 
 def released(one: WorkloadInfo) -> WorkloadInfo:
