@@ -7,7 +7,7 @@ Which workload is hopeless, and for how long, is decided elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 
@@ -122,20 +122,42 @@ class Ordered:
         return len(self._entries) > 2 * children + _SLACK
 
 
+class Refused(msgspec.Struct, frozen=True):
+    """Amounts that could not be had: per pod set, of the resources that were short."""
+
+    order: SortKey
+    amounts: tuple[dict[str, int], ...]
+
+    def covers(self, item: Item) -> bool:
+        """Does this workload of the same family, later in the order, ask for no less?"""
+        if item.order <= self.order:
+            return False
+        for pod_set, amounts in zip(item.info.pod_sets, self.amounts, strict=False):
+            requests = pod_set.requests
+            for name, amount in amounts.items():
+                if requests.get(name, 0) < amount:
+                    return False
+        return True
+
+
 class Family:
     """Groups whose workloads differ only in amounts and priority. Parked as one when the least of them is hopeless."""
 
-    __slots__ = ("_floors", "_groups", "key", "lane", "parked", "reason", "ordered")
+    __slots__ = ("_floors", "_groups", "_park", "_priorities", "key", "lane", "ordered", "parked", "reason", "refused")
 
-    def __init__(self, lane: str, key: str) -> None:
+    def __init__(self, lane: str, key: str, park: Callable[[Group], None]) -> None:
         self.lane = lane
         self.key = key
+        self._park = park
+        self.refused: list[Refused] = []
+        """What was refused since the last retry: who asks for no less is parked without a look."""
         self.parked = False
         self.reason = ""
         """Why it is parked: the QuotaReserved reason."""
         self.ordered = Ordered()
         self._groups: dict[tuple[str, str], Group] = {}
         self._floors: list[dict[str, list[tuple[int, int, Group]]]] | None = None
+        self._priorities: list[tuple[int, int, Group]] = []
 
     def group(self, shape: str, namespace: str, info: WorkloadInfo) -> Group:
         """The group of this shape; made if it does not exist."""
@@ -155,8 +177,15 @@ class Family:
         self._groups.pop((group.shape, group.namespace), None)
 
     def top(self) -> Item | None:
-        """Its first workload, unless it is parked."""
-        return None if self.parked else self.ordered.top()
+        """Its first workload that is not parked, nor hopeless for asking no less than a refused one before it."""
+        if self.parked:
+            return None
+        item = self.ordered.top()
+        while item is not None and self.refused and any(one.covers(item) for one in self.refused):
+            assert item.group is not None
+            self._park(item.group)
+            item = self.ordered.top()
+        return item
 
     def offer(self, order: SortKey, group: Group) -> bool:
         """A group's first workload may now have this order. True if it comes before all others of the family."""
@@ -182,12 +211,12 @@ class Family:
 
     def top_priority(self) -> int:
         """The highest priority among its groups."""
-        return max(
-            (next(iter(group.items.values())).info.priority for group in self._groups.values() if group.items), default=0
-        )
+        self.floor()
+        return -self._least(self._priorities)
 
     def _note_amounts(self, group: Group, info: WorkloadInfo) -> None:
         assert self._floors is not None
+        heappush(self._priorities, (-info.priority, id(group), group))
         for place, pod_set in enumerate(info.pod_sets):
             if place == len(self._floors):
                 self._floors.append({})

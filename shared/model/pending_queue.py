@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from shared.model.pending_groups import Family, Group, Item, Ordered, SortKey
+from shared.model.pending_groups import Family, Group, Item, Ordered, Refused, SortKey
 from shared.model.workload import WorkloadInfo
 
 
@@ -83,6 +83,7 @@ class PendingQueue:
         "_parked_families",
         "_parked_groups",
         "_parked_items",
+        "_refusing",
         "active",
         "hash_reasons",
         "inflight",
@@ -113,6 +114,7 @@ class PendingQueue:
         self._parked_items: dict[str, Item] = {}
         self._parked_groups: dict[Group, None] = {}
         self._parked_families: dict[Family, None] = {}
+        self._refusing: dict[Family, None] = {}
 
     # --- questions -------------------------------------------------------------------------------------------------
 
@@ -149,7 +151,7 @@ class PendingQueue:
             return ""
         if item.group.family.parked:
             return item.group.family.reason
-        return self.hash_reasons.get(item.info.shape, "") if item.group.parked else ""
+        return self.hash_reasons.get(item.info.shape, item.group.family.reason) if item.group.parked else ""
 
     def sticky_key(self) -> str | None:
         """The workload that goes first whatever its order."""
@@ -253,7 +255,7 @@ class PendingQueue:
         key = info.family or shape
         family = lane.families.get(key)
         if family is None:
-            family = lane.families[key] = Family(lane_name, key)
+            family = lane.families[key] = Family(lane_name, key, self._park_group)
         group = family.group(shape, info.namespace, info)
         if info.shape:
             self._by_shape.setdefault(info.shape, {})[group] = None
@@ -282,6 +284,7 @@ class PendingQueue:
                 del self._by_shape[group.shape]
         if not family.groups():
             self._parked_families.pop(family, None)
+            self._refusing.pop(family, None)
             lane = self._lanes[family.lane]
             del lane.families[family.key]
             if not lane.families:
@@ -386,6 +389,12 @@ class PendingQueue:
             return None
         return family
 
+    def note_refused(self, family: Family, refused: Refused, reason: str) -> None:
+        """Until a retry, who asks for no less than this need not be looked at."""
+        family.refused.append(refused)
+        family.reason = reason
+        self._refusing[family] = None
+
     def park_family(self, family: Family, reason: str) -> None:
         """The least of this family is hopeless until a retry, and so are all others."""
         family.parked, family.reason = True, reason
@@ -404,6 +413,9 @@ class PendingQueue:
         self.retry_cycle = self.pop_cycle
         self.hash_reasons.clear()
         woken = 0
+        for family in self._refusing:
+            family.refused.clear()
+        self._refusing.clear()
         for family in list(self._parked_families):
             woken += sum(len(group.items) for group in family.groups().values() if not group.parked)
             self.wake_family(family)
