@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SCENARIOS ?= ../shared/scenarios
+SCENARIOS ?= $(if $(wildcard ../shared/scenarios),../shared/scenarios,tests/conformance/scenarios)
 
 .PHONY: help setup up demo down test test-unit lint format load conformance conformance-selfcheck crds docs lock clean
 
@@ -20,7 +20,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	@echo "setting up $(VENV) (about 30 s)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 up: $(STAMP) ## Run everything here with sample Jobs flowing, until Ctrl-C (first time builds a control plane: about 8 min; then 20 s)

@@ -21,6 +21,9 @@ from shared.kube.client import KubeClient, connect
 from shared.kube.list_watch import Changed, Deleted, Listed, ListWatch, ObjectReference
 from shared.kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS, Resource
 
+UNMANAGED = ("kube-system", "kueue-system")
+"""Namespaces whose Jobs are nobody's to queue."""
+
 T = TypeVar("T")
 V = TypeVar("V")
 
@@ -117,7 +120,7 @@ class Observer:
         self.verifier.workload(workload)
 
     def _on_job(self, job: _Job) -> None:
-        if QUEUE_NAME_LABEL not in job.metadata.labels:
+        if QUEUE_NAME_LABEL not in job.metadata.labels or job.metadata.namespace in UNMANAGED:
             return
         true = {c.type for c in job.status.conditions if c.status == "True"}
         state = JobState(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 from collections import deque
 from collections.abc import Callable
@@ -71,6 +72,8 @@ def print_addresses(stack: Stack, console: Console) -> None:
     """What to use from another terminal."""
     console.print("\nFrom another terminal:")
     console.print(f"  export KUBECONFIG={stack.cluster.kubeconfig}", soft_wrap=True)
+    if shutil.which("kubectl") is None:
+        console.print(f"  export PATH=$PATH:{stack.cluster.kubectl_program.parent}", soft_wrap=True)
     console.print("  kubectl get cq,lq,workloads -A")
     console.print(f"  .venv/bin/python examples/print_events.py {stack.reader_url}", soft_wrap=True)
     console.print(f"  logs of the services: {stack.folder / 'logs'}\n", soft_wrap=True)

@@ -74,6 +74,11 @@ class DevCluster:
         return _started(self._data_dir)
 
     @property
+    def kubectl_program(self) -> Path:
+        """The kubectl that is used here; fits the cluster's version."""
+        return self._binaries["kubectl"]
+
+    @property
     def server(self) -> str:
         return self._ours().server
 

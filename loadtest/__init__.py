@@ -1,1 +1,1 @@
-"""Load and benchmark runs: how fast the product is, measured and written down. No part of the product imports it."""
+"""Load shapes and what runs them: how fast, how much, with how many API writes. Reads and writes the Kubernetes API only."""

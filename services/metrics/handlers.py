@@ -17,15 +17,30 @@ class Memory:
         self.objects: dict[str, dict[str, Object]] = {}
         self.live = False
         """After the replay: only then a change is something that happened."""
+        self.before: dict[str, Workload] = {}
+        """Workloads by key as they were when a replay began: what changed meanwhile is counted when it has brought their newest state."""
         self.evicted_for: dict[str, set[str]] = {}
         """Reasons for which a workload (by uid) was counted as evicted."""
         self.preemptions: dict[tuple[int, int, int], Preempt] = {}
 
     def reset(self) -> None:
         """A replay follows."""
+        if self.live:
+            workloads = self.objects.get("workload", {})
+            self.before = {key: w for key, w in workloads.items() if isinstance(w, Workload)}
         self.objects.clear()
         self.preemptions.clear()
         self.live = False
+
+    def caught_up(self, recorder: Recorder) -> None:
+        """The replay is over."""
+        self.live = True
+        now = self.objects.get("workload", {})
+        for key, old in self.before.items():
+            new = now.get(key)
+            if isinstance(new, Workload) and new.version > old.version:
+                _count(self, recorder, old, new)
+        self.before = {}
 
 
 def object_changed(memory: Memory, recorder: Recorder, item: ObjectChanged) -> None:

@@ -2,7 +2,8 @@
 
 1. Follow all that is on the bus.
 2. Reset: forget the objects; what was counted stays counted.
-3. During a replay nothing is counted: a change is only known to have happened while we watched.
+3. The first replay counts nothing: a change is only known to have happened while we watched. A later one counts what it missed, between the
+   states before and after it.
 4. Afterwards each change of a workload, each settled preemption is counted or observed once.
 5. Gauges are computed from the newest objects when they are scraped.
 
@@ -33,7 +34,7 @@ def fold(memory: handlers.Memory, recorder: Recorder, item: FeedItem) -> None:
         case Settled():
             handlers.settled(memory, recorder, item)
         case CaughtUp():
-            memory.live = True
+            memory.caught_up(recorder)
 
 
 async def serve(context: Context[MetricsSettings]) -> None:

@@ -253,12 +253,14 @@ class Scheduler:
         """Steps 3 to 5."""
         started = self._clock()
         decided, spans, batch = self._batch(now)
-        self.metrics.attempt(bool(decided.admits), self._clock() - started)
+        if decided.cycles:
+            self.metrics.attempt(bool(decided.admits), self._clock() - started)
         self.metrics.cycles.inc(decided.cycles)
         self.metrics.heads.inc(len(decided.admits) + len(decided.refused))
         self.state.dirty = decided.more
         if not decided.admits:
-            self._not_before = now if decided.more else now + self._settings.retry_delay_s
+            fruitless = decided.refused and not decided.more
+            self._not_before = now + self._settings.retry_delay_s if fruitless else 0.0
             self._note_refusals(decided, now)
             return
         try:

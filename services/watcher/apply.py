@@ -61,6 +61,7 @@ class Gateway:
             jobs = JobSettings(namespace_selector=all_namespaces_but(excluded))
         enabled = integrated(_FRAMEWORKS)
         self._store = store
+        self._begun = False
         self._kinds: dict[str, JobKind] = {kind.kind: kind for kind in enabled.values()}
         self._lanes = Lanes(settings.lane_workers)
         self._writer = ObjectWriter(store, client)
@@ -136,6 +137,7 @@ class Gateway:
     def resume(self) -> None:
         """The store is complete and an epoch is open: go on."""
         self._public.begin()
+        self._begun = True
         self._lanes.resume()
 
     async def idle(self) -> None:
@@ -175,9 +177,10 @@ class Gateway:
             case "workload":
                 self._workload_changed(change)
             case "namespace":
-                for stored in self._store.in_namespace("job", change.subject.name):
+                for stored in self._store.in_namespace("job", change.subject.name) if self._begun else ():
                     self._job_changed(stored)
-            case "workloadpriorityclass" | "priorityclass" | "resourceflavor" if change.old is None:
+            case "workloadpriorityclass" | "priorityclass" | "resourceflavor" if change.old is None and self._begun:
+                # Before, every job is still to be looked at anyway.
                 self._retry_waiting()
 
     def _job_changed(self, stored: Stored) -> None:

@@ -20,32 +20,48 @@ def plan_queue_status(command: commands.SetQueueStatus, stored: Stored, now: dat
     """The status of a ClusterQueue or LocalQueue."""
     queue = stored.object
     if isinstance(queue, ClusterQueue):
-        return status_patch(
-            queue.status,
-            replace(
+        return _with_counts(
+            command,
+            status_patch(
                 queue.status,
-                conditions=_with_active(queue.status.conditions, command.active, queue.metadata.generation, now),
-                flavors_reservation=_usage(command.reservation),
-                flavors_usage=_usage(command.usage),
-                pending_workloads=command.pending,
-                reserving_workloads=command.reserving,
-                admitted_workloads=command.admitted,
+                replace(
+                    queue.status,
+                    conditions=_with_active(queue.status.conditions, command.active, queue.metadata.generation, now),
+                    flavors_reservation=_usage(command.reservation),
+                    flavors_usage=_usage(command.usage),
+                    pending_workloads=command.pending,
+                    reserving_workloads=command.reserving,
+                    admitted_workloads=command.admitted,
+                ),
             ),
         )
     if isinstance(queue, LocalQueue):
-        return status_patch(
-            queue.status,
-            replace(
+        return _with_counts(
+            command,
+            status_patch(
                 queue.status,
-                conditions=_with_active(queue.status.conditions, command.active, queue.metadata.generation, now),
-                flavors_reservation=_local_usage(command.reservation),
-                flavors_usage=_local_usage(command.usage),
-                pending_workloads=command.pending,
-                reserving_workloads=command.reserving,
-                admitted_workloads=command.admitted,
+                replace(
+                    queue.status,
+                    conditions=_with_active(queue.status.conditions, command.active, queue.metadata.generation, now),
+                    flavors_reservation=_local_usage(command.reservation),
+                    flavors_usage=_local_usage(command.usage),
+                    pending_workloads=command.pending,
+                    reserving_workloads=command.reserving,
+                    admitted_workloads=command.admitted,
+                ),
             ),
         )
     return Refusal(f"a {stored.kind} has no queue status")
+
+
+def _with_counts(command: commands.SetQueueStatus, patch: JsonObject) -> JsonObject:
+    """Counts go with every write: a queue that never had a workload is to show 0, which read back looks like nothing."""
+    status = patch.get("status")
+    if isinstance(status, dict):
+        status["pendingWorkloads"] = command.pending
+        status["reservingWorkloads"] = command.reserving
+        status["admittedWorkloads"] = command.admitted
+    return patch
 
 
 def plan_check_active(command: commands.SetCheckActive, stored: Stored, now: datetime) -> JsonObject | Refusal:

@@ -214,11 +214,14 @@ class EpochKeeper:
             while True:
                 woken = asyncio.create_task(self._woken.wait())
                 back = asyncio.create_task(self._bus.wait_reconnect(reconnects))
-                tasks = {following, woken, back}
-                await asyncio.wait(tasks, timeout=self._check_s, return_when=asyncio.FIRST_COMPLETED)
+                try:
+                    tasks = {following, woken, back}
+                    await asyncio.wait(tasks, timeout=self._check_s, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    # Also when we are cancelled: the bus is closed next, and nobody would hear what became of them.
+                    for task in (woken, back):
+                        task.cancel()
                 reconnects = self._bus.reconnects
-                for task in (woken, back):
-                    task.cancel()
                 if following.done():
                     try:
                         following.result()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.config.settings import BaseSettings
+from shared.config.settings import BaseSettings, Port
 
 
 class WebhookSettings(BaseSettings, frozen=True, kw_only=True):
@@ -11,7 +11,7 @@ class WebhookSettings(BaseSettings, frozen=True, kw_only=True):
     kubeconfig: str = ""
     """Empty: the ServiceAccount of the pod."""
     webhook_host: str = "127.0.0.1"
-    webhook_port: int = 9443
+    webhook_port: Port = 9443
     namespace: str = "kueue-system"
     """Where Sluice runs, and where the Secret with the certificate is."""
     certificate_secret: str = "kueue-webhook-server-cert"

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import re
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, cast
 
@@ -35,6 +36,16 @@ class BusClosed(RuntimeError):
 
 class Disconnected(ConnectionError):
     """The connection broke before an answer came: what was sent may have arrived or not."""
+
+
+SCHEMES = ("nats", "tls", "ws", "wss")
+TELL_AGAIN_S = 60.0
+"""How often the same trouble of reconnecting is told."""
+
+
+def without_credentials(url: str) -> str:
+    """The address, or addresses, fit for a log."""
+    return re.sub(r"//[^@/]*@", "//", url)
 
 
 class NoResponders(LookupError):
@@ -71,6 +82,9 @@ class Connection:
         self._waiting: dict[str, tuple[str, asyncio.Future[Answer]]] = {}
         self._refused: asyncio.Future[str] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._servers = ""
+        self._trouble = ""
+        self._trouble_told = 0.0
 
     @property
     def connected(self) -> bool:
@@ -89,8 +103,13 @@ class Connection:
         return int(self._client.max_payload)
 
     async def open(self, url: str, password: str, *, name: str, tls: ssl.SSLContext | None = None) -> None:
-        """Connect, however long it takes. Raises PermissionError if user or password is wrong."""
+        """Connect, however long it takes. Raises PermissionError if user or password is wrong, ValueError if the address can be none."""
+        for address in url.split(","):
+            scheme, marker, _ = address.strip().partition("://")
+            if marker and scheme not in SCHEMES:
+                raise ValueError(f"{scheme}:// is none of {', '.join(f'{s}://' for s in SCHEMES)}")
         self._refused = asyncio.get_running_loop().create_future()
+        self._servers = without_credentials(url)
         connecting = asyncio.create_task(
             self._client.connect(
                 servers=[u.strip() for u in url.split(",")],
@@ -274,7 +293,14 @@ class Connection:
                 self._refused.set_result(f"NATS refused user {self.user!r}: wrong user or password")
             log.error("NATS refused the credentials", extra={"user": self.user})
         else:
-            log.debug("connection trouble: %s", error or type(error).__name__)
+            self._tell_trouble(str(error) or type(error).__name__)
+
+    def _tell_trouble(self, what: str) -> None:
+        """A warning when it begins or changes, then seldom: reconnecting goes on for ever, several times a second."""
+        now = time.monotonic()
+        if what != self._trouble or now > self._trouble_told + TELL_AGAIN_S:
+            self._trouble, self._trouble_told = what, now
+            log.warning("cannot reach NATS: %s", what, extra={"servers": self._servers})
 
     async def _on_disconnect(self) -> None:
         if not self._closed:
@@ -283,6 +309,7 @@ class Connection:
 
     async def _on_reconnect(self) -> None:
         self.reconnects += 1
+        self._trouble = ""
         log.info("connected to NATS again")
         self._up.set()
         self._came_back.set()

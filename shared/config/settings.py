@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import yaml
 
 ENV_PREFIX = "SLUICE_"
 FILE_VARIABLE = "SLUICE_SETTINGS"
+
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 
 class SettingsError(ValueError):
@@ -33,7 +36,7 @@ class BaseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     nats_ca_file: str = ""
     """A PEM file: connect with TLS and trust these authorities."""
     health_host: str = "127.0.0.1"
-    health_port: int = 0
+    health_port: Port = 0
     """Port of /healthz, /readyz and /metrics; 0 takes a free one and logs it."""
     log_level: str = "INFO"
     trace_file: str = ""
@@ -72,7 +75,9 @@ def load(type_: type[S], service: str, services: Collection[str], environ: Mappi
     try:
         return msgspec.convert(values, type_, strict=False)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"{path or 'settings'}: {error}") from error
+        # The rule of a Struct as a whole; whoever set anything is to look at what they set.
+        where = ", ".join(dict.fromkeys(sources.values())) or "settings"
+        raise SettingsError(f"{where}: {error}") from error
 
 
 def _file_values(path: str, type_: type[S], service: str, services: Collection[str]) -> dict[str, Any]:
@@ -80,7 +85,7 @@ def _file_values(path: str, type_: type[S], service: str, services: Collection[s
         document = yaml.safe_load(Path(path).read_text())
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror or error}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if document is None:
         return {}

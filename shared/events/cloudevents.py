@@ -1,7 +1,7 @@
 """The public events: CloudEvents 1.0 in structured JSON mode, on `sluice.events.<ns>.<type>.<name>`.
 
-Written by the gateway alone, so each workload's events have one order. External tools may rely on every field here; a field may be added, anything else is a new type
-(`.v2`). See docs/events.md, which is generated from this file.
+Written by the gateway alone, so each workload's events have one order. External tools may rely on every field here; a field may be added,
+anything else is a new type (`.v2`). See docs/events.md, which is generated from this file.
 """
 
 from __future__ import annotations

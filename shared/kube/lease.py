@@ -86,8 +86,10 @@ class LeaderLease:
 
     @property
     def is_held(self) -> bool:
-        """Held, and not yet lost."""
-        return self.held.is_set() and not self.lost.is_set()
+        """Held, and not yet lost. The clock counts, so that a process that was stopped for a while knows before it does anything."""
+        if not self.held.is_set() or self.lost.is_set():
+            return False
+        return asyncio.get_running_loop().time() < self._renewed_at + self._duration_s
 
     async def run(self) -> None:
         """Acquire, renew, and release when cancelled. Returns when the Lease is lost."""

@@ -84,7 +84,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     first_pause_s: float = 0.1
     longest_pause_s: float = 10.0
     first_not_served_pause_s: float = 1.0
-    longest_not_served_pause_s: float = 120.0
+    longest_not_served_pause_s: float = 10.0
 
 
 class _Metadata(msgspec.Struct, rename="camel"):

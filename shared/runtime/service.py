@@ -26,6 +26,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from shared.bus.connection import without_credentials
 from shared.bus.interface import Bus
 from shared.bus.nats_bus import NatsGatewayBus, connect
 from shared.config.settings import BaseSettings, SettingsError, load, password
@@ -101,8 +102,14 @@ async def _run(service: str, settings: S, secret: str, serve: Serve[S]) -> int:
         return 2
     log.info("started", extra={"health_port": port, "pid": os.getpid()})
     try:
-        health.ready(False, f"connecting to {settings.nats_url}", cause="bus")
-        bus = await _until(stop, _connect(service, settings, secret))
+        address = without_credentials(settings.nats_url)
+        health.ready(False, f"connecting to {address}", cause="bus")
+        try:
+            bus = await _until(stop, _connect(service, settings, secret))
+        except (PermissionError, ValueError, OSError) as error:
+            # No waiting helps: a wrong password, an address that is none, a file of authorities that cannot be read.
+            log.error("cannot use the bus: nats_url %s: %s", address, error)
+            return 2
         if bus is None:
             return 0
         health.ready(True, cause="bus")

@@ -21,7 +21,7 @@ from devcluster.kubectl import KubectlError
 from devcluster.nats_server import NatsServer
 from services.watcher.service import serve
 from services.watcher.settings import WatcherSettings
-from shared.bus.interface import Appended, CaughtUp, ObjectChanged, Settled
+from shared.bus.interface import Appended, CaughtUp, ObjectChanged, Reset, Settled
 from shared.bus.nats_bus import NatsBus, connect
 from shared.events import commands
 from shared.events.decisions import Admit, Batch, Decision, Preempt
@@ -86,13 +86,15 @@ def job_manifest(namespace: str, name: str, seconds: str = "0.5", **labels: str)
 class World:
     """The running watcher, and what the other services would see and say."""
 
-    def __init__(self, cluster: DevCluster, scheduler: NatsBus, preemptor: NatsBus) -> None:
+    def __init__(self, cluster: DevCluster, nats: NatsServer, scheduler: NatsBus, preemptor: NatsBus) -> None:
         self.cluster = cluster
+        self.nats = nats
         self.scheduler = scheduler
         self.preemptor = preemptor
         self.workloads: dict[str, Workload] = {}
         self.decided: list[DecisionOutcome] = []
         self.commanded: list[CommandOutcome] = []
+        self.epoch = 0
         self._caught_up = False
         self._news = asyncio.Event()
         self._feed = scheduler.feed(kinds=("workload",), decisions=True, outcomes=True)
@@ -109,6 +111,9 @@ class World:
                         self.decided.append(outcome)
                     case Settled(outcome=CommandOutcome() as outcome):
                         self.commanded.append(outcome)
+                    case Reset(epoch=epoch):
+                        self.epoch, self._caught_up = epoch, False
+                        self.workloads.clear()
                     case CaughtUp():
                         self._caught_up = True
             self._news.set()
@@ -206,7 +211,7 @@ async def world(control_plane: DevCluster, tmp_path_factory: pytest.TempPathFact
         context = Context("watcher", settings, gateway, Health(), CollectorRegistry(), NoOpTracer())
         try:
             async with running(serve(context)):
-                found = World(control_plane, scheduler, preemptor)
+                found = World(control_plane, nats, scheduler, preemptor)
                 async with running(found.read()):
                     yield found
         finally:
@@ -399,3 +404,23 @@ async def test_a_missing_class_and_a_foreign_workload_are_told_once(world: World
     workload = await world.workload_of(namespace, "gone", lambda w: w.priority == 3)
     assert workload.name == name
     assert workload.priority_class == priority
+
+
+async def test_wiped_streams_lose_nothing_and_admit_nothing_twice(world: World, namespace: str) -> None:
+    await world.cluster.kubectl("create", "-f", "-", stdin=job_manifest(namespace, "before", seconds="forever"))
+    await world.cluster.kubectl("create", "-f", "-", stdin=job_manifest(namespace, "after"))
+    running_one = await world.workload_of(namespace, "before")
+    await world.decide(admit(running_one))
+    await world.job(namespace, "before", lambda job: not job["spec"]["suspend"])
+    held = await world.workload_of(namespace, "before", lambda w: has(w, "Admitted"))
+    epoch = world.epoch
+
+    await world.nats.wipe()
+    await world.until(lambda: world.epoch > epoch, "a new epoch")
+    again = await world.workload_of(namespace, "before", lambda w: has(w, "Admitted"))
+    assert (again.uid, again.version) == (held.uid, held.version)
+    waiting = await world.workload_of(namespace, "after")
+    await world.decide(admit(waiting))
+    await world.workload_of(namespace, "after", lambda w: w.finished)
+    job = await world.job(namespace, "before", lambda job: True)
+    assert job["spec"]["suspend"] is False

@@ -10,8 +10,10 @@ import asyncio
 import base64
 import os
 import re
+import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,9 @@ from devcluster.nats_server import nats_binary
 from devcluster.options import ClusterOptions, NodeGroup
 from devcluster.ports import free_ports
 from devcluster.processes import Command, ManagedProcess
-from shared.bus.server_config import Server
+from services.watcher.certificates import make_pair
+from shared.bus.nats_bus import connect as connect_bus
+from shared.bus.server_config import Server, write_config
 from shared.events.streams import SERVICES
 from shared.kube.client import connect
 from tests.unit.k8s.rendered import key, of_kind, render
@@ -252,3 +256,36 @@ async def _connected(url: str, user: str, password: str) -> Client:
     return await nats.connect(
         url, user=user, password=password, allow_reconnect=False, error_cb=quiet, inbox_prefix=f"_INBOX_{user}"
     )
+
+
+async def test_a_nats_of_your_own_with_tls_is_reached_as_the_overlay_says(tmp_path: Path) -> None:
+    pair = make_pair(("127.0.0.1",), datetime.now(UTC))
+    files = {"ca.crt": pair.ca, "tls.crt": pair.certificate, "tls.key": pair.key}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    dead, port = free_ports(2)
+    config = write_config(
+        tmp_path / "credentials",
+        Server(
+            store_dir=str(tmp_path / "data"),
+            port=port,
+            cert_file=str(tmp_path / "tls.crt"),
+            key_file=str(tmp_path / "tls.key"),
+        ),
+    )
+    password = (tmp_path / "credentials" / "metrics.password").read_text()
+    # Several servers of one cluster, the first of them away.
+    url = f"tls://127.0.0.1:{dead},tls://127.0.0.1:{port}"
+    server = ManagedProcess(Command("nats-server", nats_binary(), ("--config", str(config))), tmp_path / "nats.log")
+    await server.start()
+    try:
+        trusted = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+        bus = await asyncio.wait_for(connect_bus("metrics", url, "metrics", password, tls=trusted), WITHIN_S)
+        assert bus.connected
+        await bus.close()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(
+                connect_bus("metrics", url, "metrics", password, tls=ssl.create_default_context()), 1
+            )
+    finally:
+        await server.stop()

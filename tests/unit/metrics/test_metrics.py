@@ -150,6 +150,16 @@ def test_a_replay_counts_nothing_and_live_changes_count_once() -> None:
     assert service.value("admitted_workloads_total", cluster_queue="cq", priority_class="high") == 1
 
 
+def test_what_happened_during_a_replay_is_counted_after_it() -> None:
+    service = Service()
+    service.see(*LIVE, change(ADMITTED))
+    service.see(Reset(1, "wiped"), Reset(2, "again"), LQ, change(FINISHED))
+    assert service.value("finished_workloads_total", cluster_queue="cq", priority_class="high") is None
+    service.see(CaughtUp(Positions(epoch=2)), change(FINISHED))
+    assert service.value("finished_workloads_total", cluster_queue="cq", priority_class="high") == 1
+    assert service.value("admitted_workloads_total", cluster_queue="cq", priority_class="high") == 1
+
+
 def test_a_late_older_state_is_no_transition() -> None:
     service = Service()
     service.see(*LIVE, change(ADMITTED), change(RESERVED))

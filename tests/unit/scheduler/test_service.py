@@ -383,3 +383,24 @@ async def test_a_workload_that_breaks_the_cycle_stops_nobody_else(
         await harness.put(workload("poison", priority=3))
         await until(lambda: len(harness.admits()) == 3)
         validate(scheduler.state, harness.now)
+
+
+async def test_changes_are_looked_at_together_after_a_fruitless_batch_only(harness: Harness) -> None:
+    scheduler = harness.scheduler(SchedulerSettings(retry_delay_s=5.0))
+    async with harness.running(scheduler):
+        await harness.put(workload("a", "1"))
+        await until(lambda: len(harness.admits()) == 1)
+        await harness.apply(harness.identified_admits())
+        await until(lambda: scheduler.state.assumptions.spending == 0)
+        await harness.put(workload("b", "1"))
+        await until(lambda: len(harness.admits()) == 2)
+        await harness.put(workload("big", "9"))
+        await until(lambda: harness.reports("ns/big"))
+        await harness.put(workload("c", "1"))
+        await quiet()
+        assert len(harness.admits()) == 2
+        harness.now += 5
+        await harness.put(workload("d", "1"))
+        await until(lambda: len(harness.admits()) == 4)
+        assert harness.metric("kueue_admission_attempts_total", result="success", replica_role="leader") == 3
+        assert harness.metric("kueue_admission_attempts_total", result="inadmissible", replica_role="leader") == 1

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from services.watcher import lanes as lanes_module
 from services.watcher.lanes import LaneKey, Lanes, TryAgain, Urgency
 from shared.events.streams import DELIVERY_LIMIT
 from shared.kube.errors import Unreachable
@@ -22,6 +23,11 @@ class Log:
             self.done.append(name)
 
         return run
+
+
+@pytest.fixture(autouse=True)
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes_module, "_FIRST_DELAY_S", 0.001)
 
 
 @pytest.fixture

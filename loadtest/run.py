@@ -1,0 +1,166 @@
+"""`python -m loadtest.run SHAPE`: starts what is to be tested, runs the shape, writes the report.
+
+Exit code 1 if items are unfinished, or if a threshold is missed and `--check` was given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+import uvloop
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from devcluster.audit import AuditEvent, read_events
+from loadtest import report as reports
+from loadtest.figures import counts, durations, flat, steps
+from loadtest.generator import Plan, plan
+from loadtest.processes import ProcessUsage, Usage, busy_s
+from loadtest.runner import Outcome, Runner
+from loadtest.shape import Shape, load
+from loadtest.target import Target, own_stack
+from loadtest.thresholds import check
+from loadtest.writes import count_writes, own_writes, path_writes, received, stamps
+from shared.kube.client import connect
+
+CALL_TIMEOUT_S = 30.0
+OWN_PROCESS = "load runner"
+
+
+async def measure(
+    name: str, shape: Shape, target: Target, console: Console, count: int | None = None
+) -> reports.Report:
+    """Run a shape against a target that is there. Raises what Runner.prepare raises."""
+    planned = plan(shape, count)
+    load_before = os.getloadavg()[0]
+    usage = ProcessUsage(lambda: {**target.processes(), OWN_PROCESS: os.getpid()})
+    client = await connect(str(target.kubeconfig), user_agent="sluice-loadtest", timeout_s=CALL_TIMEOUT_S)
+    async with client:
+        with _progress(console) as bars:
+            total = len(planned.items)
+            tasks = [bars.add_task(what, total=total) for what in ("created", "started", "finished")]
+
+            def show(*done: int) -> None:
+                for task, number in zip(tasks, done, strict=True):
+                    bars.update(task, completed=number)
+
+            mimic = shape.kind == "Workload"
+            runner = Runner(client, planned, mimic=mimic, timeout_s=shape.timeout_seconds, progress=show)
+            await runner.prepare()
+            usage.look()
+            before, busy_before = time.monotonic(), busy_s()
+            sampling = asyncio.create_task(usage.run())
+            try:
+                outcome = await runner.run()
+            finally:
+                sampling.cancel()
+            usage.look()
+    used = usage.usage()
+    others = busy_s() - busy_before - sum(process.cpu_s for process in used)
+    around = reports.machine(load_before, max(0.0, others / (time.monotonic() - before)))
+    return _report(name, shape, target, planned, outcome, used, around)
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description:>9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console)
+
+
+def _report(
+    name: str,
+    shape: Shape,
+    target: Target,
+    planned: Plan,
+    outcome: Outcome,
+    usage: tuple[Usage, ...],
+    around: reports.Machine,
+) -> reports.Report:
+    timelines, items = outcome.timelines, len(outcome.timelines)
+    events = _events_of(target, outcome)
+    written = count_writes(events, items)
+    path = path_writes(events, timelines, target.users)
+    lasted = durations(timelines)
+    figures = {**counts(planned, timelines, outcome.began, outcome.ended), **flat(lasted)}
+    if target.audit_log is not None:
+        plain, informing = own_writes(written, target.users)
+        figures |= {
+            "writes_per_item.all": plain / items,
+            "writes_per_item.events": informing / items,
+            "writes_per_item.path": sum(path.per_item) / max(len(path.per_item), 1),
+            "writes_per_item.path_events": path.events / max(len(path.per_item), 1),
+            "writes_on_path.max": float(max(path.per_item, default=0)),
+        }
+    for process in usage:
+        figures |= {f"cpu_s.{process.name}": process.cpu_s, f"peak_mib.{process.name}": process.peak_mib}
+    return reports.Report(
+        shape=name,
+        title=shape.title,
+        target=target.name,
+        kind=shape.kind,
+        items=items,
+        began=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(outcome.began)),
+        machine=around,
+        figures=figures,
+        durations=lasted,
+        steps=steps(timelines, stamps(events, timelines, target.users)),
+        writes=written,
+        writes_on_path={what: n / max(len(path.per_item), 1) for what, n in path.by_type.items()},
+        processes=usage,
+        checks=check(figures, shape.thresholds),
+        problems=outcome.problems,
+    )
+
+
+def _events_of(target: Target, outcome: Outcome) -> list[AuditEvent]:
+    """The writes from the first creation on."""
+    if target.audit_log is None:
+        return []
+    return [event for event in read_events(target.audit_log) if received(event) >= outcome.began]
+
+
+async def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Exit code."""
+    try:
+        shape = load(arguments.shape)
+    except ValueError as error:
+        console.print(f"[red]{error}[/]", soft_wrap=True)
+        return 2
+    async with own_stack(shape, console) as target:
+        name = Path(arguments.shape).stem
+        report = await measure(name, shape, target, console, arguments.count)
+    _, as_text = reports.write(report)
+    _show(report, console)
+    console.print(f"Report: {as_text}", soft_wrap=True)
+    failed = bool(report.figures["unfinished"]) or (arguments.check and not report.passed)
+    return 1 if failed else 0
+
+
+def _show(report: reports.Report, console: Console) -> None:
+    for name in ("start_ms", "admit_ms", "finish_ms"):
+        if (found := report.durations.get(name)) is not None:
+            console.print(f"{name}: p50 {found.p50:.0f}, p99 {found.p99:.0f}, max {found.max:.0f} ({found.count})")
+    for one in report.checks:
+        value = "missing" if one.value is None else f"{one.value:.2f}"
+        mark = "[green]✓[/]" if one.met else "[red]✗[/]"
+        console.print(f"{mark} {one.figure}: {value}, {one.limit}")
+    for problem in report.problems[: reports.SHOWN_PROBLEMS]:
+        console.print(f"[red]{problem}[/]", soft_wrap=True)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parse and run."""
+    parser = argparse.ArgumentParser(prog="python -m loadtest.run", description="Run a load shape and write a report.")
+    parser.add_argument("shape", help="name of a shape in loadtest/shapes, or a YAML file")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a threshold of the shape is missed")
+    parser.add_argument("--count", type=int, metavar="N", help="only the first N items")
+    console = Console(stderr=True, highlight=False)
+    return uvloop.run(run(parser.parse_args(argv), console))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

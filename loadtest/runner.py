@@ -1,0 +1,162 @@
+"""Puts a plan on an API server and watches what becomes of it.
+
+1. Make flavor, queues and namespaces; wait until the ClusterQueues are active.
+2. Open the watches, then create each item when it is due.
+3. Without jobs behind the Workloads, play them.
+4. End when every item has finished, or at the time-out.
+
+It speaks only to the API server, as a user would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from loadtest.execution import Execution
+from loadtest.generator import JsonObject, Plan
+from loadtest.observation import Observation, Seen
+from loadtest.timeline import Timeline
+from shared.api.decoding import decode
+from shared.kube import resources
+from shared.kube.client import KubeClient
+from shared.kube.errors import AlreadyExists, ApiError
+from shared.kube.resources import Resource
+
+IN_FLIGHT = 64
+"""Creations under way at once: what a fast client would do, and no more than the API server takes without queueing them."""
+QUEUES_ACTIVE_S = 60.0
+LOOK_S = 0.1
+
+KINDS: dict[str, Resource] = {
+    resource.kind: resource
+    for resource in (
+        resources.NAMESPACES,
+        resources.RESOURCE_FLAVORS,
+        resources.CLUSTER_QUEUES,
+        resources.LOCAL_QUEUES,
+        resources.WORKLOAD_PRIORITY_CLASSES,
+    )
+}
+
+OnProgress = Callable[[int, int, int], None]
+"""(created, started, finished) so far."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a run gave: one timeline per item, from the first creation to the last end in wall clock seconds."""
+
+    timelines: tuple[Timeline, ...]
+    began: float
+    ended: float
+    problems: tuple[str, ...]
+
+
+class Runner:
+    """One run of one plan. `prepare`, then `run`."""
+
+    def __init__(
+        self, client: KubeClient, plan: Plan, *, mimic: bool, timeout_s: float, progress: OnProgress = lambda *_: None
+    ) -> None:
+        self._client = client
+        self._plan = plan
+        self._mimic = mimic
+        self._timeout_s = timeout_s
+        self._progress = progress
+        self._created = 0
+        self._room = asyncio.Semaphore(IN_FLIGHT)
+
+    async def prepare(self) -> None:
+        """Make what the items need. Raises ApiError, and TimeoutError when a ClusterQueue does not become active."""
+        for document in self._plan.shared:
+            await self._create(document)
+        async with asyncio.TaskGroup() as group:
+            for queue in self._plan.queues:
+                group.create_task(self._create_queue(queue.objects))
+        for queue in self._plan.queues:
+            await self._active(queue.name)
+
+    async def run(self) -> Outcome:
+        """Create, watch, wait. Ends at the time-out at the latest, and says so among the problems."""
+        timelines = tuple(Timeline(item) for item in self._plan.items)
+        problems: list[str] = []
+        async with contextlib.AsyncExitStack() as stack:
+            played = await stack.enter_async_context(asyncio.TaskGroup())
+            execution = Execution(self._client, played)
+            observation = Observation(
+                self._client,
+                timelines,
+                with_jobs=not self._mimic,
+                on_admitted=execution.admitted if self._mimic else lambda _: None,
+                on_evicted=execution.evicted if self._mimic else lambda _: None,
+            )
+            ready = asyncio.Event()
+            watching = asyncio.create_task(observation.run(ready))
+            await ready.wait()
+            began = time.time()
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await self._load(observation, timelines, began)
+            except TimeoutError:
+                problems.append(f"not done after {self._timeout_s:g} s")
+            finally:
+                watching.cancel()
+                await asyncio.wait({watching})
+                execution.stop()
+        self._tell(observation)
+        problems += [f"{t.item.key}: not created: {t.error}" for t in timelines if t.error]
+        problems += [f"{t.item.key}: failed" for t in timelines if t.finished and not t.succeeded]
+        problems += [*execution.problems, *observation.malformed]
+        ended = max((t.finished for t in timelines), default=0.0) or time.time()
+        return Outcome(timelines, began, ended, tuple(problems))
+
+    async def _load(self, observation: Observation, timelines: tuple[Timeline, ...], began: float) -> None:
+        async with asyncio.TaskGroup() as creating:
+            for timeline in timelines:
+                await asyncio.sleep(max(0.0, began + timeline.item.due_s - time.time()))
+                await self._room.acquire()
+                creating.create_task(self._create_item(timeline))
+                self._tell(observation)
+        while observation.finished < sum(1 for t in timelines if not t.error):
+            observation.changed.clear()
+            self._tell(observation)
+            await observation.changed.wait()
+
+    async def _create_item(self, timeline: Timeline) -> None:
+        try:
+            timeline.asked = time.time()
+            await self._client.create(self._resource(), timeline.item.namespace, timeline.item.body)
+            timeline.answered = time.time()
+            self._created += 1
+        except ApiError as error:
+            timeline.error = str(error)
+        finally:
+            self._room.release()
+
+    def _resource(self) -> Resource:
+        return resources.WORKLOADS if self._mimic else resources.JOBS
+
+    def _tell(self, observation: Observation) -> None:
+        self._progress(self._created, observation.started, observation.finished)
+
+    async def _create_queue(self, objects: tuple[JsonObject, ...]) -> None:
+        for document in objects:
+            await self._create(document)
+
+    async def _create(self, document: JsonObject) -> None:
+        metadata = document["metadata"]
+        namespace = str(metadata.get("namespace", "")) if isinstance(metadata, dict) else ""
+        with contextlib.suppress(AlreadyExists):
+            await self._client.create(KINDS[str(document["kind"])], namespace, msgspec.json.encode(document))
+
+    async def _active(self, queue: str) -> None:
+        async with asyncio.timeout(QUEUES_ACTIVE_S):
+            while True:
+                seen = decode(Seen, await self._client.get(resources.CLUSTER_QUEUES, "", queue))
+                if seen.is_true("Active"):
+                    return
+                await asyncio.sleep(LOOK_S)

@@ -1,0 +1,57 @@
+"""What is put under load: an API server with a controller behind it. The runner knows only this, so that another controller can be driven alike."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from devcluster.options import ClusterOptions, NodeGroup
+from devcluster.stack import NAMESPACE, WITH_KUBERNETES, Stack
+from loadtest.shape import Shape
+
+
+class Target(msgspec.Struct, frozen=True):
+    """`users`: API users whose writes are the controller's. `audit_log`: None if writes cannot be counted. `processes`: pids that run now, by name."""
+
+    name: str
+    kubeconfig: Path
+    users: tuple[str, ...] = ()
+    audit_log: Path | None = None
+    processes: Callable[[], Mapping[str, int]] = dict
+
+
+@contextlib.asynccontextmanager
+async def own_stack(shape: Shape, console: Console) -> AsyncIterator[Target]:
+    """Sluice and a control plane of its own, on this machine. Raises what Stack raises."""
+    async with Stack(cluster_options(shape), console=console) as stack:
+
+        def processes() -> Mapping[str, int]:
+            own = {name: s.process.pid for name, s in stack.services.items() if s.process.running}
+            nats = {"nats-server": stack.nats.pid} if stack.nats.running else {}
+            return {**stack.cluster.pids, **nats, **own}
+
+        yield Target(
+            name="sluice",
+            kubeconfig=stack.cluster.kubeconfig,
+            users=tuple(f"system:serviceaccount:{NAMESPACE}:{account}" for account in WITH_KUBERNETES.values()),
+            audit_log=stack.cluster.audit_log,
+            processes=processes,
+        )
+
+
+def cluster_options(shape: Shape) -> ClusterOptions:
+    """Nodes and controllers only where the cluster has to run something; writes are audited."""
+    runs = shape.kind == "Job"
+    return ClusterOptions(
+        audit=True,
+        with_controllers=runs,
+        with_scheduler=runs,
+        with_kwok=runs,
+        nodes=(NodeGroup(name="node", count=4, cpu="1000", memory="4Ti", pods="10000"),) if runs else (),
+        # As in Kueue's suite: the API server must not be what holds the load back.
+        apiserver_flags=("--max-requests-inflight=5000", "--max-mutating-requests-inflight=2500"),
+    )

@@ -1,0 +1,82 @@
+"""Figures from timelines."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadtest.figures import counts, durations, flat, steps
+from loadtest.generator import Plan, Queue
+from loadtest.percentiles import distribution
+from loadtest.timeline import Timeline
+from loadtest.writes import Stamps
+from tests.unit.loadtest.items import item, started
+
+PLAN = Plan((), (Queue("q", "cq", 10_000, ()),), ())
+
+
+def test_durations_count_from_the_request() -> None:
+    a, b = started("a", asked=100.0, at=100.05), started("b", asked=200.0, at=200.25)
+    found = durations([a, b])
+    assert found["start_ms"].count == 2
+    assert found["start_ms"].p50 == pytest.approx(50)
+    assert found["start_ms"].max == pytest.approx(250)
+    assert "finish_ms" not in found
+
+
+def test_classes_stand_apart_if_there_are_several() -> None:
+    small = Timeline(item("a", class_name="small"), asked=1.0, admitted=2.0)
+    large = Timeline(item("b", class_name="large"), asked=1.0, admitted=4.0)
+    found = durations([small, large])
+    assert found["class.small.admit_ms"].max == pytest.approx(1000)
+    assert found["class.large.admit_ms"].max == pytest.approx(3000)
+    assert not any(name.startswith("class.") for name in durations([small]))
+
+
+def test_steps_add_up_to_the_whole() -> None:
+    timeline = started("a", asked=100.0, at=100.5)
+    stamps = {"ns/a": Stamps(created=100.01, workload_created=100.05, admitted=100.15, started=100.4)}
+    found = steps([timeline], stamps)
+    assert len(found) == 5
+    assert sum(d.mean for d in found.values()) == pytest.approx(500)
+    assert found["admission received -> start received"].mean == pytest.approx(250)
+
+
+def test_steps_of_a_workload_without_a_job() -> None:
+    timeline = Timeline(item("a"), asked=100.0, admitted=100.3)
+    found = steps([timeline], {"ns/a": Stamps(created=100.1, admitted=100.2)})
+    assert [d.mean for d in found.values()] == [pytest.approx(100)] * 3
+
+
+def test_an_item_with_a_step_that_nobody_saw_is_left_out() -> None:
+    assert steps([started("a")], {"ns/a": Stamps(created=100.01, admitted=100.2, started=100.3)}) == {}
+    assert steps([started("a")], {}) == {}
+
+
+def test_counts() -> None:
+    done = Timeline(item("a"), asked=10.0, answered=10.1, started=10.5, finished=12.0, succeeded=True, evictions=2)
+    failed = Timeline(item("b"), asked=10.0, answered=10.1, finished=14.0)
+    lost = Timeline(item("c"))
+    found = counts(PLAN, [done, failed, lost], began=10.0, ended=20.0)
+    assert (found["created"], found["finished"], found["unfinished"], found["failed"]) == (2, 2, 1, 1)
+    assert found["evictions"] == 2
+    assert found["started_unheld"] == 1
+    assert found["items_per_s"] == pytest.approx(0.2)
+
+
+def test_usage_is_what_admissions_occupied_of_the_quota() -> None:
+    half = Timeline(item("a", milli=5_000), occupied_s=10.0)
+    elsewhere = Timeline(item("b", queue_class="other", milli=5_000), occupied_s=10.0)
+    assert counts(PLAN, [half, elsewhere], began=0.0, ended=10.0)["usage.cq"] == pytest.approx(50)
+
+
+def test_a_run_without_length_divides_by_nothing() -> None:
+    found = counts(PLAN, [], began=5.0, ended=5.0)
+    assert (found["items_per_s"], found["usage.cq"]) == (0.0, 0.0)
+
+
+def test_flat_names_every_number() -> None:
+    found = flat({"start_ms": distribution([1.0, 3.0])})
+    assert found == {
+        f"start_ms.{n}": v
+        for n, v in (("mean", 2.0), ("p50", 1.0), ("p90", 3.0), ("p95", 3.0), ("p99", 3.0), ("max", 3.0))
+    }

@@ -1,0 +1,50 @@
+"""A service process from the outside: what it says when it cannot start, and that it says it in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared.bus.connection import without_credentials
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def start(**environ: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **environ}
+    command = [sys.executable, "-m", "services.metrics"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize(
+    ("environ", "line"),
+    [
+        ({"SLUICE_LOG_LEVEL": "NOPE"}, "sluice metrics: settings: log_level: Unknown level: 'NOPE'"),
+        ({"SLUICE_REPLICA": "x"}, "sluice metrics: settings: SLUICE_REPLICA: Expected `int`, got `str`"),
+    ],
+)
+def test_bad_settings_end_with_2_and_one_line(environ: dict[str, str], line: str) -> None:
+    ended = start(**environ)
+    assert (ended.returncode, ended.stderr) == (2, line + "\n")
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{"SLUICE_NATS_URL": "foo://user:secret@x"}, {"SLUICE_NATS_CA_FILE": str(ROOT / "nowhere.pem")}],
+)
+def test_a_bus_that_cannot_be_used_ends_with_2_and_a_line_without_secrets(environ: dict[str, str]) -> None:
+    ended = start(**environ)
+    assert ended.returncode == 2
+    said = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert [s["level"] for s in said].count("ERROR") == 1
+    assert "secret" not in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_addresses_are_told_without_credentials() -> None:
+    assert without_credentials("nats://u:p@h:1,tls://q@i:2,nats://j") == "nats://h:1,tls://i:2,nats://j"

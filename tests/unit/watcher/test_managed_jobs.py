@@ -1,0 +1,105 @@
+"""Whose a job is: owners are read from the store, or, for kinds that are not watched, from the API server."""
+
+from typing import Any
+
+import pytest
+
+from services.watcher.managed_jobs import JobSettings, ManagedJobs, all_namespaces_but
+from services.watcher.store import Store
+from shared.api.meta import ObjectMeta, OwnerReference
+from shared.api.selectors import matches
+from shared.jobs.queue_membership import OwnershipError
+from shared.jobs.registry import integrated
+from shared.kube.errors import Forbidden, Unavailable, Unreachable
+from tests.unit.watcher.fake_api import FakeApi
+from tests.unit.watcher.manifests import metadata
+
+QUEUE = {"kueue.x-k8s.io/queue-name": "lq"}
+
+
+def owner(api_version: str, kind: str, name: str) -> OwnerReference:
+    return OwnerReference(api_version=api_version, kind=kind, name=name, uid=f"uid-{name}", controller=True)
+
+
+def child(*owners: OwnerReference, **labels: str) -> ObjectMeta:
+    return ObjectMeta(name="c", namespace="team", uid="uid-c", labels=labels, owner_references=owners)
+
+
+class World:
+    def __init__(self, settings: JobSettings | None = None) -> None:
+        self.api = FakeApi()
+        self.store = Store()
+        self.api.load(self.store, "namespace", "namespaces", {"metadata": metadata("team", labels={"a": "b"})})
+        self.managed = ManagedJobs(self.store, self.api.client, settings or JobSettings(), integrated(["batch/job"]))
+
+    def job(self, name: str, **more: Any) -> None:
+        self.api.load(self.store, "job", "jobs", {"metadata": metadata(name, namespace="team", **more), "spec": {}})
+
+
+async def test_a_job_under_a_managed_job_is_its_child() -> None:
+    world = World()
+    world.job("parent", labels=QUEUE)
+    found = await world.managed.standing(child(owner("batch/v1", "Job", "parent"), **QUEUE))
+    assert found.ancestor is not None
+    assert (found.managed, found.top_level, found.ancestor.name) == (True, False, "parent")
+
+
+async def test_owners_that_are_not_watched_are_read() -> None:
+    """A framework that is not integrated manages nothing, but the search looks past it."""
+    world = World()
+    world.job("top", labels=QUEUE)
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "top", "uid": "uid-top", "controller": True}
+    world.api.put("jobsets", {"metadata": metadata("set", namespace="team", ownerReferences=[reference])})
+    found = await world.managed.standing(child(owner("jobset.x-k8s.io/v1alpha2", "JobSet", "set")))
+    assert found.ancestor is not None
+    assert found.ancestor.name == "top"
+
+
+async def test_an_unknown_kind_ends_the_search() -> None:
+    found = await World().managed.standing(child(owner("batch/v1", "CronJob", "cron"), **QUEUE))
+    assert (found.managed, found.top_level) == (True, True)
+
+
+@pytest.mark.parametrize("kind", [("batch/v1", "Job"), ("jobset.x-k8s.io/v1alpha2", "JobSet")])
+async def test_an_owner_that_is_gone_is_an_error(kind: tuple[str, str]) -> None:
+    with pytest.raises(OwnershipError):
+        await World().managed.standing(child(owner(*kind, "absent"), **QUEUE))
+
+
+async def test_an_owner_that_we_may_not_read_is_an_error_and_no_answer_is_none() -> None:
+    world = World()
+    reference = owner("jobset.x-k8s.io/v1alpha2", "JobSet", "set")
+    world.api.fail("get", Forbidden(403, "Forbidden", "no"))
+    with pytest.raises(OwnershipError):
+        await world.managed.standing(child(reference, **QUEUE))
+    world.api.fail("get", Unreachable(0, "Unreachable", "no answer"))
+    with pytest.raises(Unavailable):
+        await world.managed.standing(child(reference, **QUEUE))
+
+
+async def test_a_namespace_that_is_unknown_or_not_selected() -> None:
+    world = World(JobSettings(namespace_selector=all_namespaces_but(("kube-system",))))
+    assert (await world.managed.standing(child(**QUEUE))).managed
+    elsewhere = ObjectMeta(name="c", namespace="absent", uid="u", labels=QUEUE)
+    assert not (await world.managed.standing(elsewhere)).managed
+
+
+def test_namespaces_are_excluded_by_name() -> None:
+    selector = all_namespaces_but(("kube-system", "x"))
+    assert matches(selector, {"kubernetes.io/metadata.name": "team"})
+    assert not matches(selector, {"kubernetes.io/metadata.name": "x"})
+    assert matches(all_namespaces_but(()), {})
+
+
+@pytest.mark.parametrize(
+    ("labels", "owners", "manage_all", "expected"),
+    [
+        ({}, (), False, False),
+        (QUEUE, (), False, True),
+        ({}, (), True, True),
+        ({}, (owner("batch/v1", "Job", "x"),), False, True),
+    ],
+)
+def test_one_look(labels: dict[str, str], owners: tuple[OwnerReference, ...], manage_all: bool, expected: bool) -> None:
+    world = World(JobSettings(manage_without_queue_name=manage_all))
+    assert world.managed.may_be_managed(child(*owners, **labels)) is expected
