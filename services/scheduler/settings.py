@@ -1,17 +1,18 @@
-"""Settings of the scheduler: how much a batch may take, how far it may run ahead, and how often it may report."""
+"""Settings of the scheduler: how much a batch may take, how far it may run ahead, how often it may report, and what it decides by."""
 
 from __future__ import annotations
 
-from shared.config.settings import BaseSettings
+from shared.config.fairness import FairnessSettings
+from shared.decide.settings import CycleSettings, FairSharing
 
 
-class SchedulerSettings(BaseSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SchedulerSettings(FairnessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Durations are seconds."""
 
     cycle_budget_s: float = 0.05
     """Time one batch may take; it is appended when this is over."""
     batch_decisions: int = 256
-    """Decisions one batch may hold."""
+    """Decisions one batch may hold; the victims of one preemptor stay together."""
     batch_bytes: int = 512 * 1024
     """Size of an encoded batch; a larger one is decided again with fewer decisions."""
     max_unsettled: int = 512
@@ -25,3 +26,9 @@ class SchedulerSettings(BaseSettings, frozen=True, kw_only=True, forbid_unknown_
     reports_per_s: float = 50.0
     """Pending reports of all workloads together."""
     report_burst: int = 100
+
+    def cycle(self) -> CycleSettings:
+        """What a cycle decides by."""
+        if not self.fair_sharing:
+            return CycleSettings()
+        return CycleSettings(fair=FairSharing(strategies=tuple(self.fair_sharing_strategies.split(","))))

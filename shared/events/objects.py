@@ -230,6 +230,8 @@ class ClusterQueue(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="
     """concurrentAdmissionPolicy.migration.mode."""
     last_acceptable_flavor: str = ""
     """concurrentAdmissionPolicy.migration.constraints.lastAcceptableFlavorName."""
+    weighted_share: int | None = None
+    """status.fairSharing.weightedShare; None = no such status."""
     status_pending: int = 0
     status_reserving: int = 0
     status_admitted: int = 0
@@ -258,6 +260,8 @@ class Cohort(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="object
     parent: str = ""
     groups: tuple[ResourceGroup, ...] = ()
     fair_weight: str = "1"
+    weighted_share: int | None = None
+    """status.fairSharing.weightedShare; None = no such status."""
 
 
 class ResourceFlavor(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.ResourceFlavor/1"):

@@ -377,6 +377,10 @@ class World:
         self._charge(key, admission)
         self._rank(key)
 
+    def assumed_at(self, key: str) -> float | None:
+        """When the assumed reservation of this workload was decided; None if there is none."""
+        return self._assumed_at.get(key)
+
     def settle(self, key: str, now: float) -> None:
         """The decision about this workload has its outcome and our view of the object is as new: only the object counts.
 

@@ -13,11 +13,12 @@ A, B = workload("a"), workload("b")
 
 
 class View:
-    """Versions by key."""
+    """Versions and uids by key."""
 
     def __init__(self) -> None:
         self.versions: dict[str, int] = {}
-        self.assumptions = Assumptions(lambda key: self.versions.get(key, 0))
+        self.uids: dict[str, str] = {}
+        self.assumptions = Assumptions(lambda key: self.versions.get(key, 0), lambda key: self.uids.get(key, ""))
         self.assumptions.open_epoch(1, 1)
 
 
@@ -27,7 +28,7 @@ def view() -> View:
 
 
 def batch(*decisions: Decision, epoch: int = 1) -> Batch:
-    return Batch(author="x", positions=Positions(epoch=epoch), decided_ns=0, decisions=decisions)
+    return Batch(author="x", positions=Positions(epoch=epoch), decided_ns=5_900_000_000, decisions=decisions)
 
 
 def outcome(
@@ -46,7 +47,7 @@ def outcome(
 def test_a_decision_counts_from_its_entry_on(view: View) -> None:
     assert view.assumptions.log(batch(admit_of(A), admit_of(B)), 2) == []
     assert view.assumptions.spending == 2
-    assert view.assumptions.admit_of("ns/a") == admit_of(A)
+    assert view.assumptions.admit_of("ns/a") == (admit_of(A), 5)
     assert [assumed.id for assumed in view.assumptions.of("ns/b")] == [DecisionId(1, 2, 1)]
 
 
@@ -135,11 +136,11 @@ def test_the_newest_admit_is_the_one_that_counts(view: View) -> None:
     view.assumptions.log(batch(admit_of(A, "other")), 3)
     newest = view.assumptions.admit_of("ns/a")
     assert newest is not None
-    assert newest.cluster_queue == "other"
+    assert newest[0].cluster_queue == "other"
     view.assumptions.outcome(outcome("rejected", 9, position=3))
     left = view.assumptions.admit_of("ns/a")
     assert left is not None
-    assert left.cluster_queue == "cq"
+    assert left[0].cluster_queue == "cq"
 
 
 def test_rejections_about_one_incarnation_are_counted(view: View) -> None:
