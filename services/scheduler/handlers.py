@@ -23,8 +23,8 @@ State = Literal["unknown", "decided", "holds_quota", "preempting", "waiting", "p
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer to `explain`, as JSON.
 
-    `state`: unknown workload; decided (in the log, not settled); holds_quota; preempting (waits for `victims`); waiting (in line), parked (until something changes that could help),
-    held_back (after a rejected decision), not_queued (finished, deactivated, gated, or without an open queue).
+    `state`: unknown workload; decided (in the log, not settled); holds_quota; preempting (waits for victims); waiting (in line), parked (until
+    something changes that could help), held_back (after a rejected decision), not_queued (finished, deactivated, gated, or without an open queue).
     """
 
     workload: str

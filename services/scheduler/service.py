@@ -291,9 +291,7 @@ class Scheduler:
                 max_unsettled=settings.max_unsettled - state.assumptions.spending + counted,
             )
             try:
-                decided = run_batch(
-                    state.world, now, settings=self._cycle, limits=limits, should_stop=self._budget()
-                )
+                decided = run_batch(state.world, now, settings=self._cycle, limits=limits, should_stop=self._budget())
             except Exception as error:
                 log.exception("a cycle failed")
                 self.metrics.failed.inc()

@@ -6,7 +6,10 @@ ClusterQueue take turns by past usage. Both are off by default.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
+
+import msgspec
 
 from shared.config.settings import BaseSettings
 from shared.model.admission_fair_sharing import AfsSettings
@@ -32,7 +35,7 @@ class FairnessSettings(BaseSettings, frozen=True, kw_only=True, forbid_unknown_f
     """usageHalfLifeTime; 0: the past does not count."""
     afs_sampling_s: float = 300.0
     """usageSamplingInterval."""
-    afs_weights: dict[str, float] = {}
+    afs_weights: Mapping[str, float] = msgspec.field(default_factory=dict)
     """resourceWeights; what is not named has weight 1."""
 
     def admission_fair_sharing(self) -> AfsSettings | None:
