@@ -60,7 +60,9 @@ async def test_a_contended_cohort_converges_to_its_weights(fair: Stack, watched:
     )
 
     def running() -> tuple[int, int]:
-        counts = [sum(1 for j in seen.jobs.values() if f"/{n}-" in j.key and not j.suspended) for n in ("sixty", "forty")]
+        counts = [
+            sum(1 for j in seen.jobs.values() if f"/{n}-" in j.key and not j.suspended) for n in ("sixty", "forty")
+        ]
         return counts[0], counts[1]
 
     first = [await create_job(client, job(f"sixty-{n}", "sixty", run_seconds="forever")) for n in range(14)]

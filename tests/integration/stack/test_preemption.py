@@ -89,10 +89,14 @@ async def test_priority_within_a_queue_from_both_sides(stack: Stack, watched: Wa
     assert list(dict.fromkeys(waits)) == ["False WaitingForPreemptedWorkloads", "True QuotaReserved"]
 
     told = await eventually(
-        lambda: events_about(stack, victim.metadata.name), 10, lambda e: [r for r, _ in e].count("EvictedDueToPreempted")
+        lambda: events_about(stack, victim.metadata.name),
+        10,
+        lambda e: [r for r, _ in e].count("EvictedDueToPreempted"),
     )
     notes = dict(told)
-    priorities = "preemptor effective priority: 100 (base: 100, boost: 0); preemptee effective priority: 0 (base: 0, boost: 0)"
+    priorities = (
+        "preemptor effective priority: 100 (base: 100, boost: 0); preemptee effective priority: 0 (base: 0, boost: 0)"
+    )
     message = (
         f"Preempted for another workload (UID: {preemptor.metadata.uid}, JobUID: {high}) due to prioritization in the ClusterQueue; "
         "preemptor path: /contested; preemptee path: /contested"
@@ -191,7 +195,9 @@ async def test_strict_fifo_blocks_and_best_effort_passes(stack: Stack, watched: 
     assert await seen.until(lambda: seen.cluster_queues["strict"].status.pending_workloads == 2, 15)
     # By the time this one, which came later, has run, the scheduler has looked at the strict queue too.
     await create_job(client, job("loose-small", "loose", "1"))
-    assert await seen.until(lambda: "default/loose-small" in seen.jobs and seen.jobs["default/loose-small"].complete, 20)
+    assert await seen.until(
+        lambda: "default/loose-small" in seen.jobs and seen.jobs["default/loose-small"].complete, 20
+    )
     assert (history.starts[behind], history.admissions[behind]) == (0, 0)
     await stack.cluster.kubectl("delete", "job", "strict-first", "loose-first", "--wait=false")
     for name in ("strict-head", "strict-small", "loose-head"):

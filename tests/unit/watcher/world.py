@@ -34,6 +34,7 @@ RESOURCES = {
     "resourceflavor": "resourceflavors",
     "clusterqueue": "clusterqueues",
     "localqueue": "localqueues",
+    "cohort": "cohorts",
     "admissioncheck": "admissionchecks",
     "workloadpriorityclass": "workloadpriorityclasses",
     "priorityclass": "priorityclasses",
