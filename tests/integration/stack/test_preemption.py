@@ -12,6 +12,7 @@ from shared.kube.client import KubeClient
 from tests.eventually import eventually
 from tests.integration.stack.histories import Histories, events_about, workload_of
 from tests.integration.stack.manifests import (
+    Manifest,
     as_list,
     cluster_queue,
     cohort,
@@ -91,7 +92,7 @@ async def test_priority_within_a_queue_from_both_sides(stack: Stack, watched: Wa
     told = await eventually(
         lambda: events_about(stack, victim.metadata.name),
         10,
-        lambda e: [r for r, _ in e].count("EvictedDueToPreempted"),
+        lambda e: "EvictedDueToPreempted" in [r for r, _ in e],
     )
     notes = dict(told)
     priorities = (
@@ -119,7 +120,7 @@ async def test_priority_within_a_queue_from_both_sides(stack: Stack, watched: Wa
 async def test_reclaim_between_two_members_of_a_cohort(stack: Stack, watched: Watched) -> None:
     client, seen = watched
     history = Histories.of(seen)
-    spec = {"flavors": ("pair",), "cohortName": "pair", "preemption": {"reclaimWithinCohort": "Any"}}
+    spec: Manifest = {"flavors": ("pair",), "cohortName": "pair", "preemption": {"reclaimWithinCohort": "Any"}}
     await stack.cluster.kubectl(
         "apply",
         "-f",

@@ -10,13 +10,13 @@ import os
 import random
 import re
 import signal
-from collections import Counter
 
 import pytest
 
 from cli.observe import observing
 from devcluster.options import ClusterOptions
 from devcluster.stack import Stack
+from shared.api.workload import Workload
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError
 from tests.integration.stack.histories import Histories, workload_of
@@ -58,10 +58,12 @@ async def submit(client: KubeClient, name: str, **kwargs: object) -> str:
 
 
 async def kill_at_random(stack: Stack, draw: random.Random) -> None:
-    """Until cancelled; one after the other, whatever state it is in when its time has come."""
+    """Until cancelled; sometimes the next one falls before the one before is back."""
     while True:
-        await asyncio.sleep(draw.uniform(0.5, 2.0))
+        await asyncio.sleep(draw.uniform(0.2, 1.0))
         await stack.restart(draw.choice(KILLED), signal.SIGKILL)
+        if draw.random() < 0.7:
+            await stack.wait_ready()
 
 
 async def test_a_preemption_storm_while_services_are_killed() -> None:
@@ -88,10 +90,10 @@ async def test_a_preemption_storm_while_services_are_killed() -> None:
 
             assert await seen.until(done, 60), story(history, [*high, *low])
             evictions = {uid: messages for uid, messages in history.evictions.items() if messages}
-            counted = {uid: sum(e.count for e in stats.evictions) if (stats := workload_of(seen, uid).status.scheduling_stats) else 0 for uid in low}  # fmt: skip
+            counted = {uid: evictions_of(workload_of(seen, uid)) for uid in low}
         restarts = {name: service.starts - 1 for name, service in stack.services.items()}
         assert sum(restarts[name] for name in KILLED) >= 4, restarts
-        assert min(Counter(restarts)[name] for name in ("scheduler", "watcher")) >= 1, restarts
+        assert restarts["scheduler"] >= 1, restarts
 
     history.finish(expected=[*high, *low])
     assert history.problems == []
@@ -101,7 +103,14 @@ async def test_a_preemption_storm_while_services_are_killed() -> None:
     assert all(len(set(whom)) == len(whom) for whom in victims_of.values()), victims_of
     assert {uid: counted[uid] for uid in evictions} == {uid: len(whom) for uid, whom in victims_of.items()}
     taken = sum(len(whom) for whom in victims_of.values())
-    assert 20 <= taken <= JOBS, "each urgent one needs the place of one other"
+    assert JOBS // 4 <= taken <= JOBS, (
+        "each urgent one takes the place of one other, unless that one has ended by itself"
+    )
+
+
+def evictions_of(workload: Workload) -> int:
+    stats = workload.status.scheduling_stats
+    return sum(entry.count for entry in stats.evictions) if stats is not None else 0
 
 
 def story(history: Histories, uids: list[str]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from shared.events.commands import Command, SetCohortStatus, SetQueueStatus
@@ -83,7 +85,7 @@ def test_a_share_is_written_once_a_second() -> None:
     assert shares(manager.step(manager.now + 1))["team"] == 500
 
 
-def by_usage(**changes: object) -> tuple[Object, ...]:
+def by_usage(**changes: Any) -> tuple[Object, ...]:
     return (*BASE[:2], cluster_queue(admission_mode=BY_USAGE, **changes), local_queue())
 
 
