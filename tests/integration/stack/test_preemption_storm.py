@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 JOBS = 40
 SEED = int(os.environ.get("SLUICE_STORM_SEED", "4"))
 """Of who is killed when; set the variable to try another order."""
+KILLS = 8
 KILLED = ("scheduler", "watcher", "queue_manager", "preemptor")
 QUEUE = [
     priority_class("storm", 100),
@@ -58,8 +59,8 @@ async def submit(client: KubeClient, name: str, **kwargs: object) -> str:
 
 
 async def kill_at_random(stack: Stack, draw: random.Random) -> None:
-    """Until cancelled; sometimes the next one falls before the one before is back."""
-    while True:
+    """One after the other; sometimes the next one falls before the one before is back."""
+    for _ in range(KILLS):
         await asyncio.sleep(draw.uniform(0.2, 1.0))
         await stack.restart(draw.choice(KILLED), signal.SIGKILL)
         if draw.random() < 0.7:
@@ -72,7 +73,7 @@ async def test_a_preemption_storm_while_services_are_killed() -> None:
         await stack.cluster.kubectl("apply", "-f", "-", stdin=as_list(*QUEUE))
         async with observing(stack.cluster.kubeconfig) as (client, seen):
             history = Histories.of(seen)
-            low = [await submit(client, f"low{n:02}", run_seconds="20") for n in range(JOBS)]
+            low = [await submit(client, f"low{n:02}", run_seconds="30") for n in range(JOBS)]
             assert await seen.until(lambda: sum(not j.suspended for j in seen.jobs.values()) == JOBS, 30)
             killing = asyncio.create_task(kill_at_random(stack, draw))
             high = [await submit(client, f"high{n:02}", run_seconds="1") for n in range(JOBS)]
@@ -81,8 +82,7 @@ async def test_a_preemption_storm_while_services_are_killed() -> None:
                 return all(uid in history.jobs and history.jobs[uid].complete for uid in high)
 
             assert await seen.until(served, 60), story(history, [*high, *low])
-            killing.cancel()
-            await asyncio.gather(killing, return_exceptions=True)
+            await killing
             await stack.wait_ready()
 
             def done() -> bool:
@@ -92,8 +92,7 @@ async def test_a_preemption_storm_while_services_are_killed() -> None:
             evictions = {uid: messages for uid, messages in history.evictions.items() if messages}
             counted = {uid: evictions_of(workload_of(seen, uid)) for uid in low}
         restarts = {name: service.starts - 1 for name, service in stack.services.items()}
-        assert sum(restarts[name] for name in KILLED) >= 4, restarts
-        assert restarts["scheduler"] >= 1, restarts
+        assert sum(restarts[name] for name in KILLED) == KILLS, restarts
 
     history.finish(expected=[*high, *low])
     assert history.problems == []

@@ -382,9 +382,19 @@ async def test_an_eviction_that_is_there_already_has_the_job_looked_at(
     world: World, again: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await admitted(world)
+
+    def runs(job: dict[str, Any]) -> None:
+        job["status"] = {"active": 3, "conditions": [condition("Suspended", "False")]}
+
+    world.edit("job", "j", runs)
     await world.append(world.preempt(NAME))
     await world.until(lambda: world.condition("Evicted", NAME) == ("True", "Preempted"))
-    await world.until(lambda: "Stopped" in world.reasons("j") or world.job()["spec"]["suspend"] is True)
+
+    def stopped(job: dict[str, Any]) -> None:
+        job["status"] = {"active": 0, "conditions": [condition("Suspended", "True")]}
+
+    world.edit("job", "j", stopped)
+    await world.settled()
     looked: list[str] = []
 
     async def reconcile(kind: object, namespace: str, name: str) -> None:
