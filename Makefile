@@ -32,11 +32,11 @@ demo: $(STAMP) ## The same unattended, checks the outcome and ends (about 1.5 mi
 down: $(STAMP) ## End what a killed `make up` left behind
 	@$(BIN)/sluice down
 
-test: $(STAMP) ## All tests, with a real control plane and NATS (about 8 min more the first time, to build it)
+test: $(STAMP) ## All tests, with a real control plane and NATS (about 6 min; the first time 8 min more, to build it)
 	@$(BIN)/python -m devcluster build
 	@$(BIN)/python -m pytest
 
-test-unit: $(STAMP) ## Only the tests that need no control plane
+test-unit: $(STAMP) ## Only the tests that need no control plane (about 2 min)
 	@$(BIN)/python -m pytest -m 'not integration' tests
 
 lint: $(STAMP) ## ruff, mypy --strict, import contracts, generated files current (about 1 min)
@@ -46,25 +46,27 @@ lint: $(STAMP) ## ruff, mypy --strict, import contracts, generated files current
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m cli.crds --check
 	@$(BIN)/python -m cli.event_docs --check
+	@$(BIN)/python -m cli.asyncapi --check
 
-format: $(STAMP) ## Format the code
+format: $(STAMP) ## Format the code (seconds)
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
 load: $(STAMP) ## Run a load shape (SHAPE=small) against a control plane of its own, and write loadtest/reports/
 	@$(BIN)/python -m loadtest.run $(or $(SHAPE),small)
 
-conformance: $(STAMP) ## Run scenario files (SCENARIOS=folder) and print passed, failed and waiting by area
+conformance: $(STAMP) ## Run scenario files (SCENARIOS=folder) and print passed, failed and waiting by area (about 1 min)
 	@$(BIN)/python -m tests.conformance.run $(SCENARIOS)
 
-conformance-selfcheck: $(STAMP) ## Alter each expectation and demand that its case then fails
+conformance-selfcheck: $(STAMP) ## Alter each expectation and demand that its case then fails (about 2 min)
 	@$(BIN)/python -m tests.conformance.run --self-check $(SCENARIOS)
 
 crds: $(STAMP) ## Generate k8s/crds from shared/api
 	@$(BIN)/python -m cli.crds
 
-docs: $(STAMP) ## Generate docs/events.md from the Structs
+docs: $(STAMP) ## Generate docs/events.md and docs/asyncapi.yaml from the Structs
 	@$(BIN)/python -m cli.event_docs
+	@$(BIN)/python -m cli.asyncapi
 
 lock: ## Pin the requirements again, with hashes
 	@for extra in '' dev; do \

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli import sample_jobs
+from cli.local_run import LocalRun
 from cli.observe import Observer, observing
 from cli.up import follow_events
 from devcluster.options import ClusterOptions
-from devcluster.stack import Stack
 from shared.api.conditions import is_true
 from shared.api.workload import Workload
 from shared.kube.client import KubeClient
@@ -38,11 +38,11 @@ async def demo(broken: str) -> int:
     if broken not in BREAKS:
         console.print(f"[red]DEMO_BREAK={broken}: use one of {', '.join(b for b in BREAKS if b)}[/]")
         return 2
-    async with Stack(ClusterOptions(default_pod_seconds=2), console=console) as stack:
-        await stack.cluster.kubectl("apply", "--server-side", "-f", str(sample_jobs.EXAMPLES / "queues.yaml"))
+    async with LocalRun(ClusterOptions(default_pod_seconds=2), console) as running:
+        await running.cluster.kubectl("apply", "--server-side", "-f", str(sample_jobs.EXAMPLES / "queues.yaml"))
         events: deque[str] = deque(maxlen=100_000)
-        async with observing(stack.cluster.kubeconfig) as (client, seen):
-            listening = asyncio.create_task(follow_events(stack.reader_url, events.append))
+        async with observing(running.cluster.kubeconfig) as (client, seen):
+            listening = asyncio.create_task(follow_events(running.reader_url, events.append))
             uids = await _flow(client, seen, console, broken)
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)

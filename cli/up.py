@@ -4,95 +4,85 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import signal
 from collections import deque
 from collections.abc import Callable
 
-import msgspec
 import nats
 from nats.aio.msg import Msg
 from rich.console import Console
 from rich.live import Live
 
-from cli import live_table, sample_jobs
+from cli import live_table, run_records, sample_jobs
+from cli.local_run import LocalRun
 from cli.observe import Observer, observing
 from devcluster.options import ClusterOptions
-from devcluster.stack import Stack
-from devcluster.state import RunningProcess, find, identify, state_directory
 from shared.events import cloudevents
 from shared.events.codec import MalformedMessage
 
 PAUSE_S = 1.2
 """Between two sample Jobs: a little more than the sample queues can take, so that some wait."""
 REFRESH_S = 0.5
-STATE_FILE = state_directory().parent / "up.json"
-"""Which process runs, for `sluice down`."""
 
 
 async def up(*, jobs: bool, existing_cluster: bool) -> None:
-    """Run until Ctrl-C or SIGTERM."""
+    """Run until Ctrl-C, SIGTERM or the end of the terminal, whatever has started until then."""
     console = Console()
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    STATE_FILE.parent.mkdir(parents=True, exist_ok=True)
-    STATE_FILE.write_bytes(msgspec.json.encode(identify("sluice up", os.getpid())))
-    try:
-        async with Stack(ClusterOptions(existing=existing_cluster), console=console) as stack:
-            await stack.cluster.kubectl("apply", "--server-side", "-f", str(sample_jobs.EXAMPLES / "queues.yaml"))
-            print_addresses(stack, console)
-            async with asyncio.TaskGroup() as group:
-                shown = group.create_task(_show(stack, console, jobs))
-                await stop.wait()
-                shown.cancel()
-            console.print("stopping")
-    finally:
-        STATE_FILE.unlink(missing_ok=True)
+    work = asyncio.ensure_future(_run(console, jobs, existing_cluster))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await work
+
+
+async def _run(console: Console, jobs: bool, existing_cluster: bool) -> None:
+    running = LocalRun(ClusterOptions(existing=existing_cluster), console)
+    with run_records.recorded(running.folder):
+        async with running:
+            await running.cluster.kubectl("apply", "--server-side", "-f", str(sample_jobs.EXAMPLES / "queues.yaml"))
+            print_addresses(running, console)
+            try:
+                await _show(running, console, jobs)
+            finally:
+                console.print("stopping")
 
 
 def down() -> None:
-    """Ask a running `sluice up` to end. Its own processes end with it, even if it was killed."""
+    """End every `sluice up` of this user, and remove what a killed one left behind."""
     console = Console()
-    try:
-        process = find(msgspec.json.decode(STATE_FILE.read_bytes(), type=RunningProcess))
-    except (FileNotFoundError, msgspec.DecodeError):
-        process = None
-    if process is None:
-        STATE_FILE.unlink(missing_ok=True)
+    ended = run_records.end_all()
+    for line in ended:
+        console.print(line)
+    if not ended:
         console.print("nothing is running")
-        return
-    process.terminate()
-    process.wait(timeout=30)
-    console.print("stopped")
 
 
-def print_addresses(stack: Stack, console: Console) -> None:
+def print_addresses(running: LocalRun, console: Console) -> None:
     """What to use from another terminal."""
     console.print("\nFrom another terminal:")
-    console.print(f"  export KUBECONFIG={stack.cluster.kubeconfig}", soft_wrap=True)
+    console.print(f"  export KUBECONFIG={running.cluster.kubeconfig}", soft_wrap=True)
     if shutil.which("kubectl") is None:
-        console.print(f"  export PATH=$PATH:{stack.cluster.kubectl_program.parent}", soft_wrap=True)
+        console.print(f"  export PATH=$PATH:{running.cluster.kubectl_program.parent}", soft_wrap=True)
     console.print("  kubectl get cq,lq,workloads -A")
-    console.print(f"  .venv/bin/python examples/print_events.py {stack.reader_url}", soft_wrap=True)
-    console.print(f"  logs of the services: {stack.folder / 'logs'}\n", soft_wrap=True)
+    console.print(f"  .venv/bin/python examples/print_events.py {running.reader_url}", soft_wrap=True)
+    console.print(f"  logs of the services: {running.logs}\n", soft_wrap=True)
 
 
-async def _show(stack: Stack, console: Console, jobs: bool) -> None:
+async def _show(running: LocalRun, console: Console, jobs: bool) -> None:
     events: deque[str] = deque(maxlen=live_table.EVENT_ROWS)
 
     def print_line(line: str) -> None:
         console.print(line, highlight=False, soft_wrap=True)
 
-    async with observing(stack.cluster.kubeconfig) as (client, seen), asyncio.TaskGroup() as group:
+    async with observing(running.cluster.kubeconfig) as (client, seen), asyncio.TaskGroup() as group:
         if jobs:
             group.create_task(sample_jobs.keep_flowing(client, PAUSE_S))
         if console.is_terminal:
-            group.create_task(follow_events(stack.reader_url, events.append))
+            group.create_task(follow_events(running.reader_url, events.append))
             group.create_task(_draw(seen, events, console))
         else:
-            group.create_task(follow_events(stack.reader_url, print_line))
+            group.create_task(follow_events(running.reader_url, print_line))
 
 
 async def _draw(seen: Observer, events: deque[str], console: Console) -> None:

@@ -1,4 +1,4 @@
-"""The API server's audit log as a counter of writes: who wrote what how often. Reads are not logged."""
+"""The API server's audit log, and counting in it: who wrote what how often. Reads are logged only where a policy of one's own asks for them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +21,8 @@ class User(msgspec.Struct, frozen=True):
     username: str = ""
 
 
-class Reference(msgspec.Struct, frozen=True):
+class Reference(msgspec.Struct, frozen=True, rename="camel"):
+    api_group: str = ""
     resource: str = ""
     subresource: str = ""
     namespace: str = ""
@@ -40,6 +41,7 @@ class AuditEvent(msgspec.Struct, frozen=True, rename="camel"):
     object_ref: Reference = Reference()
     response_status: ResponseStatus = ResponseStatus()
     request_received_timestamp: str = ""
+    annotations: dict[str, str] = {}
 
 
 class Write(msgspec.Struct, frozen=True, order=True):

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,19 +18,11 @@ import psutil
 
 from devcluster.ports import free_ports
 from devcluster.processes import Command, ManagedProcess
+from shared.bus.server_binary import nats_binary
 from shared.bus.server_config import Server, write_config
 
 READY_WITHIN_S = 20.0
 ATTEMPTS = 3
-
-
-def nats_binary() -> Path:
-    """The server beside this Python, else the one on PATH; raises FileNotFoundError without one."""
-    beside = Path(sys.executable).parent / "nats-server"
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
-    if found is None:
-        raise FileNotFoundError("nats-server is neither beside this Python nor on PATH: install requirements-dev.txt")
-    return Path(found)
 
 
 class NatsServer:

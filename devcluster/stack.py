@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 import aiohttp
+import msgspec
 from rich.console import Console
 
 from devcluster.cluster import DevCluster
@@ -105,7 +106,11 @@ class Stack:
         self._names = services
         self._temporary = tempfile.TemporaryDirectory(prefix="sluice-", ignore_cleanup_errors=True)
         self.folder = Path(self._temporary.name)
-        self.cluster = DevCluster(cluster, self._console)
+        options = cluster if cluster is not None else ClusterOptions()
+        if options.data_dir is None:
+            # One folder for everything, so that one removal leaves nothing.
+            options = msgspec.structs.replace(options, data_dir=self.folder / "cluster")
+        self.cluster = DevCluster(options, self._console)
         self.nats = NatsServer(self.folder / "nats")
         self.services: dict[str, Service] = {}
 
@@ -204,6 +209,8 @@ class Stack:
             kubeconfig = await self.cluster.service_account_kubeconfig(NAMESPACE, WITH_KUBERNETES[name])
             environment[f"{own}KUBECONFIG"] = str(kubeconfig)
         if name == "watcher":
+            # Of this stack there is one: started again it need not wait for its own old Lease.
+            environment["SLUICE_WATCHER_INSTANCE"] = f"stack-{os.getpid()}"
             environment["SLUICE_WATCHER_WEBHOOK_URL"] = f"https://127.0.0.1:{webhook_port}"
         if name == "webhook":
             environment["SLUICE_WEBHOOK_WEBHOOK_PORT"] = str(webhook_port)

@@ -136,8 +136,12 @@ async def run(arguments: argparse.Namespace, console: Console) -> int:
     _, as_text = reports.write(report)
     _show(report, console)
     console.print(f"Report: {as_text}", soft_wrap=True)
-    failed = bool(report.figures["unfinished"]) or (arguments.check and not report.passed)
-    return 1 if failed else 0
+    return exit_code(report, checked=arguments.check)
+
+
+def exit_code(report: reports.Report, *, checked: bool) -> int:
+    """1 if items are unfinished, or if thresholds count and one is missed."""
+    return 1 if report.figures["unfinished"] or (checked and not report.passed) else 0
 
 
 def _show(report: reports.Report, console: Console) -> None:
@@ -152,12 +156,19 @@ def _show(report: reports.Report, console: Console) -> None:
         console.print(f"[red]{problem}[/]", soft_wrap=True)
 
 
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
 def main(argv: list[str] | None = None) -> int:
     """Parse and run."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.run", description="Run a load shape and write a report.")
     parser.add_argument("shape", help="name of a shape in loadtest/shapes, or a YAML file")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a threshold of the shape is missed")
-    parser.add_argument("--count", type=int, metavar="N", help="only the first N items")
+    parser.add_argument("--count", type=_positive, metavar="N", help="only the first N items")
     console = Console(stderr=True, highlight=False)
     return uvloop.run(run(parser.parse_args(argv), console))
 

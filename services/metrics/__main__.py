@@ -4,5 +4,11 @@ from services.metrics.service import serve
 from services.metrics.settings import MetricsSettings
 from shared.runtime.service import run
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run until stopped."""
     run("metrics", MetricsSettings, serve)
+
+
+if __name__ == "__main__":
+    main()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from services.metrics import handlers
 from services.metrics.gauges import StateCollector
-from services.metrics.settings import MetricsSettings
+from services.metrics.settings import MetricsSettings, with_configuration
 from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled
 from shared.runtime.service import Context
 from shared.telemetry.metrics import Recorder
@@ -41,7 +41,7 @@ async def serve(context: Context[MetricsSettings]) -> None:
     """Run until cancelled."""
     memory = handlers.Memory()
     recorder = Recorder(context.metrics, context.settings.replica_role)
-    context.metrics.register(StateCollector(memory.objects, context.settings))
+    context.metrics.register(StateCollector(memory.objects, with_configuration(context.settings, context.configured)))
     async for items in context.bus.feed(kinds=KINDS, decisions=True, outcomes=True):
         for item in items:
             fold(memory, recorder, item)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from shared.config.configuration import Configured
 from shared.config.settings import BaseSettings
 
 
@@ -13,3 +16,14 @@ class MetricsSettings(BaseSettings, frozen=True, kw_only=True):
     local_queues: bool = True
     """Publish the series of LocalQueues."""
     replica_role: str = "standalone"
+
+
+def with_configuration(settings: MetricsSettings, configured: Configured) -> MetricsSettings:
+    """What Kueue's configuration switches on or off on top."""
+    metrics = configured.configuration.metrics
+    of_local_queues = metrics.local_queue_metrics.enable and configured.gates["LocalQueueMetrics"]
+    return msgspec.structs.replace(
+        settings,
+        cluster_queue_resources=settings.cluster_queue_resources or metrics.enable_cluster_queue_resources,
+        local_queues=settings.local_queues and of_local_queues,
+    )

@@ -20,6 +20,7 @@ from services.provisioning_request.provisioning import reconcile
 from services.provisioning_request.settings import ProvisioningSettings
 from shared.api import names
 from shared.bus.interface import FeedItem, ObjectChanged, Reset
+from shared.config.configuration import Configured
 from shared.events.objects import AdmissionCheck, ProvisioningRequestConfig, Workload
 from shared.runtime.service import Context
 from shared.state.objects import Objects
@@ -31,8 +32,9 @@ KINDS = ("workload", "admissioncheck", "provisioningrequestconfig", "provisionin
 class ProvisioningJudge:
     """What the view should look like."""
 
-    def __init__(self, settings: ProvisioningSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: ProvisioningSettings, configured: Configured | None = None) -> None:
+        gates = (configured if configured is not None else Configured()).gates
+        self._cleanup_on_eviction = settings.cleanup_on_eviction and gates["CleanupProvisioningRequestsOnEviction"]
         self._stagger_s = settings.stagger_s * settings.replica
         self._start()
 
@@ -97,7 +99,7 @@ class ProvisioningJudge:
                     workload,
                     ours,
                     self._index.requests_of(workload),
-                    cleanup_on_eviction=self._settings.cleanup_on_eviction,
+                    cleanup_on_eviction=self._cleanup_on_eviction,
                 )
             )
         )
@@ -105,5 +107,7 @@ class ProvisioningJudge:
 
 async def serve(ctx: Context[ProvisioningSettings]) -> None:
     """Run until cancelled."""
-    writer = CommandWriter("provisioning_request", ProvisioningJudge(ctx.settings), ctx.metrics, leads=True)
+    writer = CommandWriter(
+        "provisioning_request", ProvisioningJudge(ctx.settings, ctx.configured), ctx.metrics, leads=True
+    )
     await writer.run(ctx.bus, KINDS, ctx.now, ready=ctx.health.ready)

@@ -22,6 +22,7 @@ from services.queue_manager.queue_status import NO_SAMPLE, cohort_change, status
 from services.queue_manager.settings import QueueManagerSettings
 from services.queue_manager.workload_steps import workload_step
 from shared.bus.interface import CaughtUp, FeedItem, Reset
+from shared.config.configuration import Configured
 from shared.decide.fair_share import FairShares
 from shared.events.objects import (
     AdmissionCheck,
@@ -34,6 +35,7 @@ from shared.events.objects import (
     WorkloadPriorityClass,
 )
 from shared.model.activity import Activity
+from shared.runtime.decision_settings import admission_fair_sharing, fair_sharing, request_rules
 from shared.runtime.service import Context
 from shared.state.folding import KINDS as FOLDED
 from shared.state.open_commands import CommandWriter, Verdict
@@ -46,13 +48,16 @@ LEASE = "queue_manager"
 class QueueJudge:
     """What queues, and workloads outside the scheduler's cycle, should look like."""
 
-    def __init__(self, settings: QueueManagerSettings) -> None:
+    def __init__(self, settings: QueueManagerSettings, configured: Configured | None = None) -> None:
+        configured = configured if configured is not None else Configured()
         self._settings = settings
-        self._view = QueueView(afs=settings.admission_fair_sharing())
+        self._finish_orphans = settings.finish_orphans and configured.gates["FinishOrphanedWorkloads"]
+        self._fair_sharing = fair_sharing(configured, settings) is not None
+        self._view = QueueView(request_rules(configured), admission_fair_sharing(configured, settings))
         self._start()
 
     def _start(self) -> None:
-        self._handlers = Handlers(self._view, shares=self._settings.fair_sharing)
+        self._handlers = Handlers(self._view, shares=self._fair_sharing)
         self._sampling = Sampling()
         self._written: dict[str, float] = {}
         """When the status of a queue was last asked for."""
@@ -135,7 +140,7 @@ class QueueJudge:
         share, sample = None, NO_SAMPLE
         if kind == "clusterqueue":
             queue, status = view.objects.get(ClusterQueue, name), view.cluster_queue(name)
-            if queue is not None and self._settings.fair_sharing:
+            if queue is not None and self._fair_sharing:
                 share = FairShares(view.world).of_queue(name).rounded()
         else:
             queue = local = view.objects.get(LocalQueue, name)
@@ -160,7 +165,7 @@ class QueueJudge:
         if cohort is None:
             self._written.pop(key, None)
             return Verdict()
-        share = FairShares(self._view.world).of_cohort(name).rounded() if self._settings.fair_sharing else None
+        share = FairShares(self._view.world).of_cohort(name).rounded() if self._fair_sharing else None
         command = cohort_change(cohort, share)
         if command is None:
             return Verdict()
@@ -177,7 +182,7 @@ class QueueJudge:
         class_name = names_class(workload)
         class_ = self._view.objects.get(WorkloadPriorityClass, class_name) if class_name else None
         priority = priority_change(workload, class_)
-        step = workload_step(workload, self._view.world, now, finish_orphans=self._settings.finish_orphans)
+        step = workload_step(workload, self._view.world, now, finish_orphans=self._finish_orphans)
         return Verdict((priority, *step.commands), step.again_at) if priority is not None else step
 
     def _remember_activities(self) -> None:
@@ -199,5 +204,5 @@ class QueueJudge:
 
 async def serve(ctx: Context[QueueManagerSettings]) -> None:
     """Run until cancelled."""
-    writer = CommandWriter(LEASE, QueueJudge(ctx.settings), ctx.metrics, leads=False)
+    writer = CommandWriter(LEASE, QueueJudge(ctx.settings, ctx.configured), ctx.metrics, leads=False)
     await writer.run(ctx.bus, KINDS, ctx.now, lease=ctx.bus.lease(LEASE), ready=ctx.health.ready)

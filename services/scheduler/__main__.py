@@ -20,6 +20,7 @@ async def serve(ctx: Context[SchedulerSettings]) -> None:
         registry=ctx.metrics,
         ready=lambda is_ready, why: ctx.health.ready(is_ready, why, cause="feed"),
         loaded=_freeze,
+        configured=ctx.configured,
     )
     await scheduler.run()
 

@@ -44,12 +44,14 @@ from shared.bus.interface import (
     Reset,
     Settled,
 )
+from shared.config.configuration import Configured
 from shared.decide.cycle import Batch as DecidedBatch
 from shared.decide.cycle import BatchLimits, NotAdmitted, Preempt, rollback, run_batch
 from shared.events.decisions import Batch
 from shared.events.decisions import codec as decisions_codec
 from shared.events.objects import Object
 from shared.events.outcomes import CommandOutcome
+from shared.runtime.decision_settings import admission_fair_sharing, cycle_settings, order_policy, request_rules
 from shared.state.folding import KINDS
 from shared.state.objects import Change
 from shared.state.scheduling import SchedulerState
@@ -78,11 +80,15 @@ class Scheduler:
         ready: Callable[[bool, str], None],
         loaded: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        configured: Configured | None = None,
     ) -> None:
         """`ready` hears whether the state can be relied on; `loaded` is called after each replay; `clock` times the budget of a batch."""
         self.author = f"{bus.service}-{uuid.uuid4().hex[:8]}"
-        self.state = SchedulerState(afs=settings.admission_fair_sharing())
-        self._cycle = settings.cycle()
+        configured = configured if configured is not None else Configured()
+        self.state = SchedulerState(
+            order_policy(configured), request_rules(configured), admission_fair_sharing(configured, settings)
+        )
+        self._cycle = cycle_settings(configured, settings)
         self.metrics = SchedulerMetrics(registry)
         self.reports = PendingReports(
             self.author,

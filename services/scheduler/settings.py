@@ -1,9 +1,8 @@
-"""Settings of the scheduler: how much a batch may take, how far it may run ahead, how often it may report, and what it decides by."""
+"""Settings of the scheduler: how much a batch may take, how far it may run ahead, and how often it may report."""
 
 from __future__ import annotations
 
 from shared.config.fairness import FairnessSettings
-from shared.decide.settings import CycleSettings, FairSharing
 
 
 class SchedulerSettings(FairnessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,9 +25,3 @@ class SchedulerSettings(FairnessSettings, frozen=True, kw_only=True, forbid_unkn
     reports_per_s: float = 50.0
     """Pending reports of all workloads together."""
     report_burst: int = 100
-
-    def cycle(self) -> CycleSettings:
-        """What a cycle decides by."""
-        if not self.fair_sharing:
-            return CycleSettings()
-        return CycleSettings(fair=FairSharing(strategies=tuple(self.fair_sharing_strategies.split(","))))

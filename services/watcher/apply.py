@@ -17,7 +17,7 @@ from services.watcher.job_runs import JobRuns
 from services.watcher.kubernetes_events import WORKLOAD_CONTROLLER, EventRecorder, Regarding
 from services.watcher.lane_keys import workload_lane
 from services.watcher.lanes import LaneKey, Lanes, Urgency
-from services.watcher.managed_jobs import JobSettings, ManagedJobs, all_namespaces_but
+from services.watcher.managed_jobs import JobSettings, ManagedJobs, job_settings
 from services.watcher.object_writer import ObjectWriter
 from services.watcher.one_workload import OneWorkload
 from services.watcher.outcomes import OutcomePublisher
@@ -30,6 +30,7 @@ from services.watcher.store import Change, Store, Stored
 from services.watcher.workload_state import is_admitted, is_evicted, is_finished, workload_of
 from shared.api.workload import Workload
 from shared.bus.interface import GatewayBus
+from shared.config.configuration import Configured
 from shared.jobs.protocol import JobKind
 from shared.jobs.registry import integrated
 from shared.kube.client import KubeClient
@@ -39,7 +40,6 @@ from shared.kube.write_budget import WriteBudget
 _RECONCILE = "reconcile"
 _ORPHAN = "orphan"
 _SELDOM_S = 3600.0
-_FRAMEWORKS = ("batch/job",)
 
 
 class Gateway:
@@ -58,9 +58,8 @@ class Gateway:
         jobs: JobSettings | None = None,
     ) -> None:
         if jobs is None:
-            excluded = (settings.namespace, *settings.managed_namespaces_exclude)
-            jobs = JobSettings(namespace_selector=all_namespaces_but(excluded))
-        enabled = integrated(_FRAMEWORKS)
+            jobs = job_settings(Configured(), settings.namespace)
+        enabled = integrated(jobs.frameworks)
         self._store = store
         self._begun = False
         self._kinds: dict[str, JobKind] = {kind.kind: kind for kind in enabled.values()}

@@ -33,6 +33,7 @@ log = logging.getLogger("sluice.watcher.certificates")
 LIFE = timedelta(days=90)
 CA_LIFE = timedelta(days=3650)
 CHECK_S = 60.0
+MISSING_S = 2.0
 RETRY_S = 0.5
 PEM = serialization.Encoding.PEM
 CONFIGURATIONS = (
@@ -140,25 +141,40 @@ class Certificates:
         own = (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local")
         host = urlsplit(url).hostname
         self._hosts = (*own, host) if host else own
+        self._missing: set[str] = set()
+        self.done = asyncio.Event()
+        """Everything that is there was as it should be once."""
 
     async def run(self) -> None:
         """Look at them again and again, until cancelled."""
         while True:
             try:
                 await self.ensure()
-                pause = CHECK_S
+                self.done.set()
+                # A webhook configuration that comes later should not wait for long.
+                pause = MISSING_S if self._missing else CHECK_S
             except (ApiError, ValueError) as error:
                 log.warning("certificates: %s", error)
                 pause = RETRY_S
             await asyncio.sleep(pause)
 
     async def ensure(self) -> None:
-        """One look. Raises ApiError, or ValueError when somebody else spoils the Secret at the same time."""
+        """One look; a configuration that is not there is left out. Raises ApiError, or ValueError when somebody else spoils the Secret meanwhile."""
         data = await self._current()
         if not usable(data, self._hosts, self._at()):
             data = await self._renew(data)
         for resource, name in CONFIGURATIONS:
-            body = msgspec.json.decode(await self._client.get(resource, "", name))
+            try:
+                body = msgspec.json.decode(await self._client.get(resource, "", name))
+            except NotFound:
+                if name not in self._missing:
+                    self._missing.add(name)
+                    log.warning(
+                        "no such webhook configuration: what it would check goes unchecked",
+                        extra={"configuration": name},
+                    )
+                continue
+            self._missing.discard(name)
             if self._complete(body, data["ca.crt"]):
                 await self._client.put(resource, "", name, msgspec.json.encode(body))
                 log.info("webhook configuration updated", extra={"configuration": name})

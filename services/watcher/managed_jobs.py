@@ -7,15 +7,14 @@ import msgspec
 from services.watcher.core_kinds import Namespace
 from services.watcher.store import Store
 from shared.api.meta import ObjectMeta, OwnerReference
-from shared.api.selectors import LabelSelector, LabelSelectorRequirement, matches
+from shared.api.selectors import LabelSelector, matches
+from shared.config.configuration import Configured
 from shared.jobs.protocol import JobKind
 from shared.jobs.queue_membership import AncestorSearch, Standing, queue_name, standing
-from shared.jobs.registry import KNOWN, OwnerKind
+from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, NotFound, Refused
 from shared.kube.resources import Resource
-
-NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,14 +24,20 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     manage_without_queue_name: bool = False
     wait_for_pods_ready: bool = False
     label_keys_to_copy: tuple[str, ...] = ()
+    frameworks: tuple[str, ...] = ("batch/job",)
+    """Integrations in use, of those that there are."""
 
 
-def all_namespaces_but(excluded: tuple[str, ...]) -> LabelSelector:
-    """Selects namespaces by name."""
-    if not excluded:
-        return LabelSelector()
-    return LabelSelector(
-        match_expressions=(LabelSelectorRequirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=excluded),)
+def job_settings(configured: Configured, namespace: str) -> JobSettings:
+    """As the configuration says. `namespace`: where Sluice runs, unless the configuration names it."""
+    configuration = configured.configuration
+    there = {kind.framework for kind in INTEGRATED}
+    return JobSettings(
+        namespace_selector=configuration.managed_namespaces(configured.namespace(namespace)),
+        manage_without_queue_name=configuration.manage_jobs_without_queue_name,
+        wait_for_pods_ready=configured.wait_for_pods_ready is not None,
+        label_keys_to_copy=configuration.integrations.label_keys_to_copy,
+        frameworks=tuple(f for f in configuration.integrations.frameworks if f in there),
     )
 
 

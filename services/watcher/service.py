@@ -26,6 +26,7 @@ from services.watcher.certificates import Certificates
 from services.watcher.epochs import EpochKeeper
 from services.watcher.intake import Intake, Malformed
 from services.watcher.kinds import KINDS
+from services.watcher.managed_jobs import job_settings
 from services.watcher.publisher import Publisher
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Change, Store
@@ -37,19 +38,25 @@ from shared.runtime.service import Context
 _STANDBY_AFTER_S = 1.0
 """A Lease that is free is ours before this, and one round of lists is saved."""
 _LOOK_S = 0.5
+_LOOK_SOON_S = 0.05
+"""Until it is ready: others wait for that."""
 _STEP = 500
 
 
 async def serve(ctx: Context[WatcherSettings]) -> None:
     """Run until cancelled. Raises LeaseLost."""
     identity = ctx.settings.instance or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-    settings = msgspec.structs.replace(ctx.settings, instance=identity)
+    settings = msgspec.structs.replace(
+        ctx.settings, instance=identity, namespace=ctx.configured.namespace(ctx.settings.namespace)
+    )
     client = await connect(
         settings.kubeconfig,
         context=settings.kube_context,
         user_agent="sluice-watcher",
         timeout_s=settings.api_timeout_s,
         on_call=_call_counter(ctx.metrics),
+        impersonate_user=settings.impersonate_user,
+        impersonate_group=settings.impersonate_group,
     )
     async with client:
         lease = LeaderLease(
@@ -70,6 +77,7 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
             tracer=ctx.tracer,
             metrics=ctx.metrics,
             now=ctx.now,
+            jobs=job_settings(ctx.configured, settings.namespace),
         )
         parts = _Parts(ctx, lease, store, gateway)
         intake = Intake(
@@ -102,7 +110,8 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
                 was_standby = not lease.held.is_set()
                 tasks.create_task(intake.run())
                 await lease.held.wait()
-                tasks.create_task(_certificates(ctx, client).run())
+                if settings.manage_certificates and ctx.configured.configuration.internal_cert_management.enable:
+                    tasks.create_task(_keep_certificates(ctx, client, settings))
                 if was_standby:
                     await intake.relist()
                 await intake.synced.wait()
@@ -154,16 +163,21 @@ class _Parts:
             self.keeper.trouble(why)
 
 
-def _certificates(ctx: Context[WatcherSettings], client: KubeClient) -> Certificates:
-    settings = ctx.settings
-    return Certificates(
+async def _keep_certificates(ctx: Context[WatcherSettings], client: KubeClient, settings: WatcherSettings) -> None:
+    names = ctx.configured.configuration.internal_cert_management
+    certificates = Certificates(
         client,
         namespace=settings.namespace,
-        secret=settings.webhook_secret,
-        service=settings.webhook_service,
+        secret=names.webhook_secret_name,
+        service=names.webhook_service_name,
         url=settings.webhook_url,
         now=ctx.now,
     )
+    ctx.health.ready(False, "the webhooks have no certificates yet", cause="certificates")
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(certificates.run())
+        await certificates.done.wait()
+        ctx.health.ready(True, cause="certificates")
 
 
 async def _until_lost(lease: LeaderLease, standing: asyncio.Task[None]) -> None:
@@ -183,10 +197,9 @@ async def _tell_health(ctx: Context[WatcherSettings], lease: LeaderLease, intake
         if lease.is_held:
             ctx.health.ready(keeper.opened.is_set(), f"no epoch is open: {keeper.why_closed}", cause="start")
         else:
-            ctx.health.ready(
-                intake.synced.is_set(), f"standby of {lease.holder or 'nobody'}, not warm yet", cause="start"
-            )
-        await asyncio.sleep(_LOOK_S)
+            warm = ctx.settings.standby_is_ready and intake.synced.is_set()
+            ctx.health.ready(warm, f"standby of {lease.holder or 'nobody'}", cause="start")
+        await asyncio.sleep(_LOOK_S if ctx.health.is_ready else _LOOK_SOON_S)
 
 
 async def _tell_everything(store: Store, gateway: Gateway) -> None:

@@ -11,17 +11,19 @@ class WatcherSettings(BaseSettings, frozen=True, kw_only=True):
     kubeconfig: str = ""
     """Empty: $KUBECONFIG, else the pod's service account."""
     kube_context: str = ""
+    impersonate_user: str = ""
+    """Act as this user (the credentials must allow it), so that what Sluice writes is told apart from what their owner writes."""
+    impersonate_group: str = ""
     namespace: str = "kueue-system"
     """Where Sluice runs; Jobs in here are never managed."""
-    managed_namespaces_exclude: tuple[str, ...] = ("kube-system",)
-    """Further namespaces whose Jobs are never managed."""
-    webhook_service: str = "kueue-webhook-service"
-    webhook_secret: str = "kueue-webhook-server-cert"
-    """Where the webhooks' certificates are kept, in `namespace`."""
+    manage_certificates: bool = True
+    """Make the webhooks' certificates and write CA and URL into the webhook configurations. Off: somebody else does."""
     webhook_url: str = ""
     """Base URL for the API server to call the webhooks by, where it cannot reach a Service; empty: the Service."""
     instance: str = ""
     """Name of this process among the candidates for the Lease; empty makes a unique one."""
+    standby_is_ready: bool = True
+    """Off: ready only while it holds the Lease, where there is one candidate and "ready" is to mean that jobs move."""
     lease_name: str = "sluice-watcher"
     """In `namespace`; the shard is appended."""
     lease_duration_s: float = 3.0

@@ -4,5 +4,11 @@ from services.webhook.service import serve
 from services.webhook.settings import WebhookSettings
 from shared.runtime.service import run
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run until stopped."""
     run("webhook", WebhookSettings, serve)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,7 @@
-"""The serving certificate: read from the Secret that the gateway makes and rotates, loaded into a TLS context that takes new ones without a restart."""
+"""The serving certificate: from the Secret that the gateway makes, or from a folder that somebody else keeps.
+
+It is read again and again, and goes into a TLS context that takes new ones without a restart.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +21,54 @@ from shared.kube.resources import SECRETS
 log = logging.getLogger("sluice.webhook")
 REFRESH_S = 5.0
 """For so long the old certificate may still be served after a rotation; a read is cheap."""
-FIRST_S = 0.25
+FIRST_S = 0.1
 
 
 class _Secret(msgspec.Struct):
     data: dict[str, str] = {}
 
 
-class Certificate:
-    """A TLS context for a server. States: none yet, loaded."""
+KeyPair = tuple[bytes, bytes]
+"""Certificate chain and private key, both PEM."""
 
-    def __init__(self, client: KubeClient, namespace: str, secret: str, *, refresh_s: float = REFRESH_S) -> None:
+
+class FromSecret:
+    """tls.crt and tls.key of a Secret."""
+
+    def __init__(self, client: KubeClient, namespace: str, secret: str) -> None:
         self._client = client
         self._namespace = namespace
         self._secret = secret
+
+    async def read(self) -> KeyPair:
+        """Raises ApiError, or ValueError when a part is missing."""
+        body = await self._client.get(SECRETS, self._namespace, self._secret)
+        data = msgspec.json.decode(body, type=_Secret).data
+        pair = (data.get("tls.crt", ""), data.get("tls.key", ""))
+        if not all(pair):
+            raise ValueError(f"Secret {self._namespace}/{self._secret} lacks tls.crt or tls.key")
+        return base64.b64decode(pair[0]), base64.b64decode(pair[1])
+
+
+class FromFolder:
+    """tls.crt and tls.key of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def read(self) -> KeyPair:
+        """Raises OSError."""
+        return (self._folder / "tls.crt").read_bytes(), (self._folder / "tls.key").read_bytes()
+
+
+class Certificate:
+    """A TLS context for a server. States: none yet, loaded."""
+
+    def __init__(self, source: FromSecret | FromFolder, *, refresh_s: float = REFRESH_S) -> None:
+        self._source = source
         self._refresh_s = refresh_s
-        self._loaded: tuple[str, str] | None = None
+        self._loaded: KeyPair | None = None
+        self._complaint = ""
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.ready = asyncio.Event()
@@ -43,18 +78,17 @@ class Certificate:
         while True:
             try:
                 await self._refresh()
-            except (ApiError, ValueError, ssl.SSLError) as error:
-                log.warning("no serving certificate: %s", error, extra={"secret": f"{self._namespace}/{self._secret}"})
+            except (ApiError, ValueError, OSError) as error:
+                # ssl.SSLError is an OSError.
+                if str(error) != self._complaint:
+                    self._complaint = str(error)
+                    log.warning("no serving certificate: %s", error)
             await asyncio.sleep(self._refresh_s if self.ready.is_set() else FIRST_S)
 
     async def _refresh(self) -> None:
-        body = await self._client.get(SECRETS, self._namespace, self._secret)
-        data = msgspec.json.decode(body, type=_Secret).data
-        pair = (data.get("tls.crt", ""), data.get("tls.key", ""))
-        if not all(pair):
-            raise ValueError("the Secret lacks tls.crt or tls.key")
+        pair = await self._source.read()
         if pair != self._loaded:
-            self._load(*(base64.b64decode(part) for part in pair))
+            self._load(*pair)
             self._loaded = pair
             self.ready.set()
             log.info("serving certificate loaded")

@@ -21,7 +21,9 @@ from shared.api.decoding import convert, decode
 from shared.api.meta import ObjectMeta
 from shared.api.quantity import QuantityError
 from shared.api.resource_flavor import ResourceFlavor
+from shared.api.selectors import matches
 from shared.api.workload import Workload
+from shared.config.configuration import Configured
 from shared.jobs.manifest import JsonObject, section
 from shared.jobs.podset_info import PermanentError
 from shared.jobs.queue_membership import AncestorSearch, OwnershipError
@@ -36,11 +38,19 @@ Handler = Callable[[Request], Awaitable[Verdict]]
 class Handlers:
     """The handlers, with what they look things up in."""
 
-    def __init__(self, settings: WebhookSettings, known: KnownObjects, client: KubeClient) -> None:
-        self._settings = settings
+    def __init__(
+        self, settings: WebhookSettings, known: KnownObjects, client: KubeClient, configured: Configured | None = None
+    ) -> None:
+        configured = configured if configured is not None else Configured()
+        configuration = configured.configuration
         self._known = known
         self._client = client
-        self._enabled = frozenset(owner_kind(kind) for kind in INTEGRATED)
+        self._manage_all = configuration.manage_jobs_without_queue_name
+        self._namespaces = configuration.managed_namespaces(configured.namespace(settings.namespace))
+        enabled = [kind for kind in INTEGRATED if kind.framework in configuration.integrations.frameworks]
+        self._enabled = frozenset(owner_kind(kind) for kind in enabled)
+        self._jobs = OwnerKind("batch/v1", "Job") in self._enabled
+        """An integration that is not enabled has an endpoint all the same, which lets everything pass."""
 
     def routes(self) -> dict[str, Handler]:
         """Path -> handler."""
@@ -59,10 +69,12 @@ class Handlers:
 
     async def default_job(self, request: Request) -> Verdict:
         """Queue, priority class, suspension of a Job that is created."""
+        if not self._jobs:
+            return Verdict()
         job = _json(request.object)
         meta = convert(ObjectMeta, section(job, "metadata"))
         namespace = request.namespace
-        search = AncestorSearch(meta, manage_all=self._settings.manage_jobs_without_queue_name, enabled=self._enabled)
+        search = AncestorSearch(meta, manage_all=self._manage_all, enabled=self._enabled)
         try:
             if meta.deletion_timestamp is None:
                 await self._walk(search, namespace)
@@ -70,12 +82,15 @@ class Handlers:
             return Verdict(errors=(invalid("metadata.ownerReferences", meta.name, str(error)),))
         owner = meta.controller_owner()
         around = Surroundings(
-            default_queue=await self._known.exists("localqueue", namespace, DEFAULT_NAME),
-            default_priority_class=await self._known.exists("workloadpriorityclass", "", DEFAULT_NAME),
+            # A miss costs a call to the API server: asked only where the answer matters, and of the queue alone, which users
+            # apply together with their Jobs.
+            default_queue=names.QUEUE_NAME_LABEL not in meta.labels
+            and await self._known.exists("localqueue", namespace, DEFAULT_NAME),
+            default_priority_class=self._known.knows("workloadpriorityclass", "", DEFAULT_NAME),
             owner_managed=owner is not None and OwnerKind(owner.api_version, owner.kind) in self._enabled,
             ancestor=search.result is not None,
-            manage_all=self._settings.manage_jobs_without_queue_name,
-            namespace_matches=namespace not in self._settings.unmanaged_namespaces,
+            manage_all=self._manage_all,
+            namespace_matches=matches(self._namespaces, self._known.namespace_labels(namespace)),
         )
         return Verdict(patch=defaults(job, meta, around))
 
@@ -94,6 +109,8 @@ class Handlers:
 
     async def validate_job(self, request: Request) -> Verdict:
         """Our labels and annotations on a Job."""
+        if not self._jobs:
+            return Verdict()
         job = _json(request.object)
         try:
             if not request.has_old:

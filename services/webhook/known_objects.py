@@ -5,10 +5,12 @@ A user may apply a LocalQueue and a Job together: the Job's review can come befo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from shared.bus.interface import CaughtUp, FeedItem, ObjectChanged, Reset
-from shared.events.objects import Object, Tombstone
+from shared.config.configuration import NAMESPACE_NAME_LABEL
+from shared.events.objects import Namespace, Object, Tombstone
 from shared.kube.errors import ApiError
 from shared.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, Resource
 
@@ -50,10 +52,18 @@ class KnownObjects:
                 else:
                     objects[key] = item.object
 
+    def knows(self, kind: str, namespace: str, name: str) -> bool:
+        """Whether OBJECTS has shown such an object."""
+        return (kind, f"{namespace}/{name}" if namespace else name) in self._objects
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """Labels of a namespace; of one that is not known yet the label that every namespace has."""
+        found = self._objects.get(("namespace", name))
+        return found.labels if isinstance(found, Namespace) else {NAMESPACE_NAME_LABEL: name}
+
     async def exists(self, kind: str, namespace: str, name: str) -> bool:
         """Whether there is such an object. An API server that does not answer counts as no."""
-        key = f"{namespace}/{name}" if namespace else name
-        if (kind, key) in self._objects:
+        if self.knows(kind, namespace, name):
             return True
         try:
             await self._client.get(_LIVE[kind], namespace, name)

@@ -14,18 +14,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import msgspec
 from aiohttp import web
 from prometheus_client import Histogram
 
 from services.webhook.admission_review import Request, decode, encode, refuse
-from services.webhook.certificate import Certificate
+from services.webhook.certificate import Certificate, FromFolder, FromSecret
 from services.webhook.handlers import Handler, Handlers
 from services.webhook.known_objects import KINDS, KnownObjects
 from services.webhook.settings import WebhookSettings
 from shared.bus.interface import CaughtUp
-from shared.kube.client import connect
+from shared.kube.client import KubeClient, connect
 from shared.runtime.service import Context
 
 log = logging.getLogger("sluice.webhook")
@@ -37,7 +38,7 @@ async def serve(context: Context[WebhookSettings]) -> None:
     client = await connect(settings.kubeconfig, user_agent="sluice-webhook", timeout_s=settings.api_timeout_s)
     async with client:
         known = KnownObjects(client)
-        certificate = Certificate(client, settings.namespace, settings.certificate_secret)
+        certificate = Certificate(_certificate_source(context, client))
         context.health.ready(False, "queues not read yet")
         context.health.ready(False, "no serving certificate yet", cause="certificate")
         seconds = Histogram(
@@ -47,7 +48,7 @@ async def serve(context: Context[WebhookSettings]) -> None:
             registry=context.metrics,
             buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1),
         )
-        app = application(Handlers(settings, known, client).routes(), seconds)
+        app = application(Handlers(settings, known, client, context.configured).routes(), seconds)
         async with asyncio.TaskGroup() as group:
             group.create_task(_follow(context, known))
             group.create_task(certificate.run())
@@ -63,6 +64,16 @@ async def serve(context: Context[WebhookSettings]) -> None:
                 await asyncio.Event().wait()
             finally:
                 await runner.cleanup()
+
+
+def _certificate_source(context: Context[WebhookSettings], client: KubeClient) -> FromSecret | FromFolder:
+    settings, configuration = context.settings, context.configured.configuration
+    if settings.certificate_dir:
+        return FromFolder(Path(settings.certificate_dir))
+    own = configuration.internal_cert_management
+    if not own.enable:
+        return FromFolder(Path(configuration.webhook.cert_dir))
+    return FromSecret(client, context.configured.namespace(settings.namespace), own.webhook_secret_name)
 
 
 async def _follow(context: Context[WebhookSettings], known: KnownObjects) -> None:

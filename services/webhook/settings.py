@@ -14,8 +14,6 @@ class WebhookSettings(BaseSettings, frozen=True, kw_only=True):
     webhook_port: Port = 9443
     namespace: str = "kueue-system"
     """Where Sluice runs, and where the Secret with the certificate is."""
-    certificate_secret: str = "kueue-webhook-server-cert"
-    manage_jobs_without_queue_name: bool = False
-    unmanaged_namespaces: tuple[str, ...] = ("kube-system", "kueue-system")
-    """Namespaces whose jobs are left alone (Kueue: managedJobsNamespaceSelector)."""
+    certificate_dir: str = ""
+    """Serve with tls.crt and tls.key of this folder instead of those of the Secret (Kueue: internalCertManagement.webhookSecretName)."""
     api_timeout_s: float = 2.0

@@ -73,6 +73,8 @@ class Connection:
         self.user = user
         self.reconnects = 0
         """How often the connection came back; readers compare it to learn that they missed something."""
+        self.behind: dict[str, Callable[[], int]] = {}
+        """Consumer -> how many messages of its stream its reader has yet to take; for metrics."""
         self._client = DirectClient()
         self._up = asyncio.Event()
         self._came_back = asyncio.Event()

@@ -85,6 +85,7 @@ class Source:
         self._next_consumer_seq = 1
         self._received = 0
         self._backlog = 0
+        self._pending = 0
         self._caught_up = False
         self._heard = time.monotonic()
 
@@ -101,6 +102,10 @@ class Source:
     def heard(self) -> float:
         """Monotonic time of the last sign of life."""
         return self._heard
+
+    def behind(self) -> int:
+        """Messages that the reader has yet to take: those here, and those that the server said it would still send."""
+        return len(self._messages) + self._pending
 
     def check_alive(self, now: float) -> None:
         """Mark as broken after too long a silence."""
@@ -122,6 +127,7 @@ class Source:
         taken. `expect_first`: where a contiguous source has to begin, None if anywhere. What was not taken yet is dropped: it comes again.
         Raises as JetStream does."""
         await self._drop_subscription()
+        self._connection.behind[self.consumer] = self.behind
         await self._js.delete_consumer(self.stream, self.consumer)
         self._messages.clear()
         self._flow_replies.clear()
@@ -158,6 +164,8 @@ class Source:
             await self._drop_subscription()
             raise
         self._backlog = info.num_pending
+        if not self._received:
+            self._pending = info.num_pending
         self._heard = time.monotonic()
         if self.contiguous:
             self._check_beginning(overlap, info)
@@ -182,6 +190,7 @@ class Source:
         """Stop listening; the server drops the consumer by itself."""
         await self._drop_subscription()
         self._messages.clear()
+        self._connection.behind.pop(self.consumer, None)
 
     async def _drop_subscription(self) -> None:
         if self._sid is not None:
@@ -220,6 +229,7 @@ class Source:
             self._first_seen = self._first_seen or sequence
             self._next_consumer_seq += 1
             self._received += 1
+            self._pending = pending
             if sequence != overlap:
                 self._messages.append(Received(subject, sequence, stamp, payload, headers))
             elif stamp != known_stamp:
@@ -257,10 +267,12 @@ class Source:
         last = fields.get("Nats-Last-Consumer")
         if last is not None and int(last) != self._next_consumer_seq - 1:
             self._break(f"gap: {last} deliveries, {self._next_consumer_seq - 1} came")
-        elif not stalled and self._backlog >= 0 and not self._caught_up:
+        elif not stalled and self._backlog >= 0:
             # A heartbeat comes only when there is nothing to deliver.
-            self._caught_up = True
-            self._on_activity()
+            self._pending = 0
+            if not self._caught_up:
+                self._caught_up = True
+                self._on_activity()
 
     def _note_progress(self, pending: int | None) -> None:
         # Deliveries come in the order of the stream: after as many as were there at first, all of those (that still exist) have come.

@@ -33,6 +33,8 @@ from shared.events.decisions import Positions
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 10
+"""Tries with each pause. Streams that are missing are being made, most of the time: all services wait for them at a start."""
 TRACE_HEADER = TRACEPARENT.encode()
 
 MoveAside = Callable[[str, Received, str], Awaitable[None]]
@@ -118,7 +120,7 @@ class NatsFeed:
             if self._announced is None:
                 items.append(self._reset(0, "no stream is ready"))
             if not items:
-                await self._wait(BACKOFF_S[min(self._trouble, len(BACKOFF_S) - 1)], ignore_activity=True)
+                await self._wait(BACKOFF_S[min(self._trouble // PATIENCE, len(BACKOFF_S) - 1)], ignore_activity=True)
             self._trouble += 1
             self._activity.set()
             return items

@@ -42,6 +42,11 @@ class NatsBus:
     def connected(self) -> bool:
         return self._connection.connected
 
+    @property
+    def behind(self) -> dict[str, int]:
+        """Consumer -> messages of its stream that are yet to be taken."""
+        return {consumer: count() for consumer, count in self._connection.behind.items()}
+
     def feed(self, *, kinds: Sequence[str], decisions: bool = False, outcomes: bool = False) -> NatsFeed:
         """See `Bus.feed`. Only one feed may be iterated over at a time: its consumers' names are this instance's."""
         return NatsFeed(

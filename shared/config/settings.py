@@ -19,6 +19,7 @@ FILE_VARIABLE = "SLUICE_SETTINGS"
 
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+HttpUrl = Annotated[str, msgspec.Meta(pattern=r"^(https?://\S+)?$")]
 
 
 class SettingsError(ValueError):
@@ -35,12 +36,18 @@ class BaseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     nats_password_file: str = ""
     nats_ca_file: str = ""
     """A PEM file: connect with TLS and trust these authorities."""
+    configuration: str = ""
+    """Kueue's configuration file; empty: all defaults. What it says goes before the settings of a service."""
+    feature_gates: str = ""
+    """`A=true,B=false`, unless the configuration file sets some."""
     health_host: str = "127.0.0.1"
     health_port: Port = 0
     """Port of /healthz, /readyz and /metrics; 0 takes a free one and logs it."""
     log_level: str = "INFO"
     trace_file: str = ""
     """Append finished spans to this file, one JSON object a line."""
+    trace_otlp_endpoint: HttpUrl = ""
+    """Send finished spans to this collector, OTLP over HTTP: `http://collector:4318`."""
     shard: str = "0"
     replica: int = 0
     """Number of this instance among those of its service that run at once (see streams.REPLICAS)."""

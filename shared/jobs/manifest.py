@@ -7,6 +7,8 @@ decoded into a Struct. Nothing here knows a kind.
 from collections.abc import Sequence
 from typing import TypeVar
 
+import msgspec
+
 from shared.api.decoding import convert
 
 JsonObject = dict[str, object]
@@ -25,7 +27,12 @@ def section(manifest: JsonObject, *path: str) -> JsonObject:
 
 def view(manifest: JsonObject, type_: type[T], *path: str) -> T:
     """The section at `path` as a Struct; JSON nulls count as absent. Raises msgspec.ValidationError."""
-    return convert(type_, section(manifest, *path))
+    found = section(manifest, *path)
+    try:
+        return msgspec.convert(found, type_)
+    except msgspec.ValidationError:
+        # Rare: a field given as null, or a raw part.
+        return convert(type_, found)
 
 
 def text(manifest: JsonObject, *path: str) -> str:

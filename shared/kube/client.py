@@ -13,6 +13,7 @@ from typing import Self
 
 import aiohttp
 import msgspec
+from multidict import CIMultiDict
 from yarl import URL
 
 from shared.kube import credentials
@@ -97,6 +98,13 @@ class KubeClient:
         return await self._call(
             "patch", "PATCH", resource, namespace, name, subresource, body=body, content_type=content_type,
             field_manager=field_manager,
+        )  # fmt: skip
+
+    async def apply(self, resource: Resource, namespace: str, name: str, body: bytes, *, field_manager: str) -> bytes:
+        """Server-side apply of a whole manifest (JSON or YAML), taking over the fields that others set. The object as applied."""
+        return await self._call(
+            "patch", "PATCH", resource, namespace, name, body=body, content_type=APPLY_PATCH,
+            field_manager=field_manager, query={"force": "true"},
         )  # fmt: skip
 
     async def put(
@@ -237,15 +245,23 @@ async def connect(
     user_agent: str = "sluice",
     timeout_s: float = 2.0,
     on_call: OnCall | None = None,
+    impersonate_user: str = "",
+    impersonate_group: str = "",
 ) -> KubeClient:
-    """A client as the kubeconfig (or $KUBECONFIG, or the pod's service account) says. Makes no call yet. Raises CredentialsError."""
+    """A client as the kubeconfig (or $KUBECONFIG, or the pod's service account) says. Makes no call yet. Raises CredentialsError.
+
+    `impersonate_user` and `impersonate_group`: act as them (give both); the credentials must allow it.
+    """
     who = await credentials.load(kubeconfig, context)
     connector = aiohttp.TCPConnector(limit=0, ssl=who.tls(), keepalive_timeout=60)
-    headers = {
-        "User-Agent": user_agent,
-        "Accept": "application/json",
+    headers = [
+        ("User-Agent", user_agent),
+        ("Accept", "application/json"),
         # Compression costs the API server more than the loopback or the pod network costs us.
-        "Accept-Encoding": "identity",
-    }
-    session = aiohttp.ClientSession(connector=connector, headers=headers, read_bufsize=1 << 20)
+        ("Accept-Encoding", "identity"),
+    ]
+    if impersonate_user:
+        headers.append(("Impersonate-User", impersonate_user))
+        headers.append(("Impersonate-Group", impersonate_group))
+    session = aiohttp.ClientSession(connector=connector, headers=CIMultiDict(headers), read_bufsize=1 << 20)
     return KubeClient(who, session, timeout_s=timeout_s, on_call=on_call)

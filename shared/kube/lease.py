@@ -119,7 +119,6 @@ class LeaderLease:
         pause = self._renew_s
         while not self.lost.is_set():
             await asyncio.sleep(pause)
-            pause = self._renew_s
             # Others count from when they saw the last renewal, which was after it began.
             deadline = self._renewed_at + self._duration_s - self._renew_s / 2
             try:
@@ -133,6 +132,9 @@ class LeaderLease:
             except ApiError as error:
                 log.warning("lease not renewed: %s", error)
                 pause = min(self._renew_s / 4, max(0.0, deadline - loop.time()))
+            else:
+                # From when the renewal began, as the deadline is: a slow answer must not eat the time of the next one.
+                pause = max(0.0, self._renewed_at + self._renew_s - loop.time())
 
     async def _try_acquire(self) -> bool:
         try:

@@ -1,6 +1,7 @@
 """Runs one service from settings to exit.
 
-1. Read settings; what is wrong with them is one line on standard error and exit code 2.
+1. Read settings, configuration file and feature gates; what is wrong with them is one line on standard error and exit code 2 (1 for the configuration, as
+   Kueue's).
 2. Logs, traces, metrics; listen for /healthz, /readyz, /metrics.
 3. Connect to the bus, waiting for it as long as it takes.
 4. Run the service until SIGTERM or SIGINT, or until it fails (exit code 1: whoever supervises it starts it again).
@@ -28,9 +29,13 @@ from prometheus_client.process_collector import ProcessCollector
 
 from shared.bus.connection import without_credentials
 from shared.bus.interface import Bus
-from shared.bus.nats_bus import NatsGatewayBus, connect
+from shared.bus.nats_bus import NatsBus, NatsGatewayBus, connect
+from shared.config.configuration import Configured
+from shared.config.configuration_file import ConfigurationError
+from shared.config.configuration_file import load as load_configuration
 from shared.config.settings import BaseSettings, SettingsError, load, password
 from shared.events.streams import GATEWAY, SERVICES
+from shared.runtime.bus_metrics import BusCollector
 from shared.runtime.health import Health, application
 from shared.runtime.health import serve as serve_http
 from shared.telemetry import logs, traces
@@ -38,12 +43,22 @@ from shared.telemetry import logs, traces
 S = TypeVar("S", bound=BaseSettings)
 log = logging.getLogger("sluice.runtime")
 
+FLUSH_S = 1.0
+"""How long the end of a process may wait for whoever takes its spans."""
+
 
 class Context(Generic[S]):
     """What a service is given: its settings, its bus, and where to tell how it fares."""
 
     def __init__(
-        self, service: str, settings: S, bus: Bus, health: Health, metrics: CollectorRegistry, tracer: Tracer
+        self,
+        service: str,
+        settings: S,
+        bus: Bus,
+        health: Health,
+        metrics: CollectorRegistry,
+        tracer: Tracer,
+        configured: Configured | None = None,
     ) -> None:
         self.service = service
         self.settings = settings
@@ -51,6 +66,8 @@ class Context(Generic[S]):
         self.health = health
         self.metrics = metrics
         self.tracer = tracer
+        self.configured = configured if configured is not None else Configured()
+        """Kueue's configuration and the feature gates."""
 
     def now(self) -> float:
         """Seconds since the epoch; tests give a context with a clock of their own."""
@@ -73,14 +90,18 @@ def run(service: str, settings_type: type[S], serve: Serve[S]) -> None:
         settings = load(settings_type, service, SERVICES, os.environ)
         secret = password(settings)
         logs.setup(service, settings.log_level)
+        configured = load_configuration(settings.configuration, settings.feature_gates)
+    except ConfigurationError as error:
+        sys.stderr.write(f"sluice {service}: configuration: {error}\n")
+        sys.exit(1)
     except ValueError as error:
         label = "settings" if isinstance(error, SettingsError) else "settings: log_level"
         sys.stderr.write(f"sluice {service}: {label}: {error}\n")
         sys.exit(2)
-    sys.exit(uvloop.run(_run(service, settings, secret, serve)))
+    sys.exit(uvloop.run(_run(service, settings, secret, configured, serve)))
 
 
-async def _run(service: str, settings: S, secret: str, serve: Serve[S]) -> int:
+async def _run(service: str, settings: S, secret: str, configured: Configured, serve: Serve[S]) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -89,7 +110,7 @@ async def _run(service: str, settings: S, secret: str, serve: Serve[S]) -> int:
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
     health = Health()
-    provider = traces.setup(service, settings.trace_file)
+    provider = traces.setup(service, settings.trace_file, settings.trace_otlp_endpoint)
     try:
         http, port = await serve_http(application(health, registry), settings.health_host, settings.health_port)
     except OSError as error:
@@ -100,6 +121,12 @@ async def _run(service: str, settings: S, secret: str, serve: Serve[S]) -> int:
             error.strerror,
         )
         return 2
+    if service == GATEWAY:
+        # Once, not by each service.
+        gates = ", ".join(f"{name}={str(state).lower()}" for name, state in configured.gates)
+        log.info("configuration", extra={"file": settings.configuration, "gates": gates})
+        for path in configured.unused:
+            log.warning("accepted, not used yet: %s", path)
     log.info("started", extra={"health_port": port, "pid": os.getpid()})
     try:
         address = without_credentials(settings.nats_url)
@@ -113,19 +140,21 @@ async def _run(service: str, settings: S, secret: str, serve: Serve[S]) -> int:
         if bus is None:
             return 0
         health.ready(True, cause="bus")
+        registry.register(BusCollector(bus))
         try:
-            context = Context(service, settings, bus, health, registry, provider.get_tracer("sluice"))
+            context = Context(service, settings, bus, health, registry, provider.get_tracer("sluice"), configured)
             return await _supervise(stop, serve(context), settings.stop_timeout_s)
         finally:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(bus.close(), settings.stop_timeout_s)
     finally:
-        provider.shutdown()
         await http.cleanup()
+        # Blocks the loop, on which nothing is left.
+        traces.shutdown(provider, FLUSH_S)
         log.info("stopped")
 
 
-async def _connect(service: str, settings: BaseSettings, secret: str) -> Bus:
+async def _connect(service: str, settings: BaseSettings, secret: str) -> NatsBus:
     tls = ssl.create_default_context(cafile=settings.nats_ca_file) if settings.nats_ca_file else None
     user = settings.nats_user or service
     if service == GATEWAY:
@@ -144,7 +173,7 @@ async def _connect(service: str, settings: BaseSettings, secret: str) -> Bus:
     )
 
 
-async def _until(stop: asyncio.Event, work: Awaitable[Bus]) -> Bus | None:
+async def _until(stop: asyncio.Event, work: Awaitable[NatsBus]) -> NatsBus | None:
     """The result of `work`, or None if the service is told to stop first."""
     task = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(stop.wait())

@@ -10,7 +10,7 @@ import msgspec
 
 from shared.api.quantity import QuantityError
 from shared.bus.interface import ObjectChanged
-from shared.decide.requests import workload_info
+from shared.decide.requests import DEFAULT_RULES, RequestRules, workload_info
 from shared.events.objects import (
     AdmissionCheck,
     ClusterQueue,
@@ -46,7 +46,13 @@ KINDS = (
 class Fold:
     """The newest objects and the World made of them."""
 
-    def __init__(self, policy: OrderPolicy | None = None, afs: AfsSettings | None = None) -> None:
+    def __init__(
+        self,
+        policy: OrderPolicy | None = None,
+        rules: RequestRules = DEFAULT_RULES,
+        afs: AfsSettings | None = None,
+    ) -> None:
+        self._rules = rules
         self.objects = Objects()
         self.world = World(policy, afs)
         self.faults: dict[ObjectName, str] = {}
@@ -86,11 +92,11 @@ class Fold:
         `before` is the view of an earlier version, if there is one.
         """
         try:
-            return workload_info(workload, before=before)
+            return workload_info(workload, self._rules, before=before)
         except QuantityError as error:
             name = ObjectName("workload", workload.namespace, workload.name)
             self.faults[name] = str(error)
-            bare = workload_info(msgspec.structs.replace(workload, pod_sets=()))
+            bare = workload_info(msgspec.structs.replace(workload, pod_sets=()), self._rules)
             return msgspec.structs.replace(bare, invalid=f"requests cannot be read: {error}", shape="")
 
     def _cluster_queue(self, name: ObjectName, new: Object | None) -> None:

@@ -20,6 +20,7 @@ from heapq import heappop, heappush
 import msgspec
 
 from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled, Skipped
+from shared.decide.requests import DEFAULT_RULES, RequestRules
 from shared.events.decisions import Admit, Batch, Decision, DecisionId, EpochOpened, Positions, Preempt
 from shared.events.objects import Object, Workload
 from shared.events.outcomes import DecisionOutcome
@@ -49,14 +50,20 @@ class Setback(msgspec.Struct, frozen=True, gc=False):
 class SchedulerState:
     """Fold with `apply`, decide on `world`, tell `appended` what was decided. `dirty`: something changed that a cycle should look at."""
 
-    def __init__(self, policy: OrderPolicy | None = None, afs: AfsSettings | None = None) -> None:
+    def __init__(
+        self,
+        policy: OrderPolicy | None = None,
+        rules: RequestRules = DEFAULT_RULES,
+        afs: AfsSettings | None = None,
+    ) -> None:
         self.policy = policy
+        self.rules = rules
         self.afs = afs
         self.stories = Stories()
         self._start(0)
 
     def _start(self, epoch: int) -> None:
-        self.fold = Fold(self.policy, self.afs)
+        self.fold = Fold(self.policy, self.rules, self.afs)
         self.world = self.fold.world
         self.objects = self.fold.objects
         self.assumptions = Assumptions(self._version_of, self._uid_of)

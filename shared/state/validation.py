@@ -58,7 +58,7 @@ def facts(state: SchedulerState) -> dict[str, object]:
 
 def recomputed(state: SchedulerState, now: float) -> World:
     """The World as a newcomer would build it from the objects and assumptions held at `now`."""
-    fold = Fold(state.policy, state.afs)
+    fold = Fold(state.policy, state.rules, state.afs)
     held = state.objects.dump()
     position = 0
     for kind in ("resourceflavor", "admissioncheck", "topology", "cohort", "clusterqueue", "localqueue", "namespace"):

@@ -25,7 +25,7 @@ from devcluster.cluster import DevCluster
 from devcluster.options import ClusterOptions
 from devcluster.ports import free_ports
 from services.watcher.certificates import CONFIGURATIONS, Certificates
-from services.webhook.certificate import Certificate
+from services.webhook.certificate import Certificate, FromSecret
 from services.webhook.handlers import Handlers
 from services.webhook.known_objects import KnownObjects
 from services.webhook.service import application
@@ -61,7 +61,7 @@ class Admission:
         self.admin = admin
         self.watcher = watcher
         self.port = free_ports(1)[0]
-        self.certificate = Certificate(webhook, NAMESPACE, SECRET, refresh_s=0.05)
+        self.certificate = Certificate(FromSecret(webhook, NAMESPACE, SECRET), refresh_s=0.05)
         handlers = Handlers(WebhookSettings(), KnownObjects(webhook), webhook)
         seconds = Histogram("seconds", "Of reviews.", ("path", "allowed"), registry=CollectorRegistry())
         self._runner = web.AppRunner(application(handlers.routes(), seconds), access_log=None, shutdown_timeout=0.1)

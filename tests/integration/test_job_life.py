@@ -412,7 +412,8 @@ async def test_wiped_streams_lose_nothing_and_admit_nothing_twice(world: World, 
     running_one = await world.workload_of(namespace, "before")
     await world.decide(admit(running_one))
     await world.job(namespace, "before", lambda job: not job["spec"]["suspend"])
-    held = await world.workload_of(namespace, "before", lambda w: has(w, "Admitted"))
+    # The last thing that is written about it.
+    held = await world.workload_of(namespace, "before", lambda w: has(w, "Admitted") and has(w, "PodsReady"))
     epoch = world.epoch
 
     await world.nats.wipe()

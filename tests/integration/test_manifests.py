@@ -28,12 +28,12 @@ from rich.console import Console
 from cli.nats_credentials import CONFIG_KEY, CONFIG_SECRET, MADE_OF, USERS, Credentials, main, secret_name
 from devcluster.binaries import resolve_binaries
 from devcluster.cluster import DevCluster
-from devcluster.nats_server import nats_binary
 from devcluster.options import ClusterOptions, NodeGroup
 from devcluster.ports import free_ports
 from devcluster.processes import Command, ManagedProcess
 from services.watcher.certificates import make_pair
 from shared.bus.nats_bus import connect as connect_bus
+from shared.bus.server_binary import nats_binary
 from shared.bus.server_config import Server, write_config
 from shared.events.streams import SERVICES
 from shared.kube.client import connect

@@ -193,7 +193,12 @@ async def test_two_schedulers_racing_on_one_log_admit_nobody_twice(
                     assert not any(task.done() for task in tasks)
         assert len(set(gateway.admitted)) == len(gateway.admitted) == 60
         assert gateway.most_used <= QUOTA
-        assert all(racer.metrics.appended._value.get() > 0 for racer in racers)
+        # On a busy machine one may win every time; then the other must have lost to the fence, or nothing was tried.
+        appended, lost = (
+            [r.metrics.appended._value.get() for r in racers],
+            [r.metrics.lost._value.get() for r in racers],
+        )
+        assert all(appended) or any(lost), (appended, lost)
 
 
 async def test_the_standby_takes_over_when_the_active_one_stops(nats: NatsServer) -> None:

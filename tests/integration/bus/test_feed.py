@@ -406,3 +406,23 @@ async def test_a_process_that_slept_for_too_long_starts_over_whatever_waited_in_
     assert isinstance(items[0], Reset)
     assert "away" in items[0].why
     assert sorted(names(items)) == ["a", "b"]
+
+
+async def test_how_far_a_reader_is_behind(gateway: NatsGatewayBus, service: Connect, read: Read) -> None:
+    await open_epoch(gateway, 1)
+    scheduler = await service("scheduler")
+    reader = read(scheduler, kinds=["workload"], decisions=True)
+    await reader.caught_up()
+    name = "scheduler-0-objects"
+    assert scheduler.behind == {name: 0, "scheduler-0-decisions": 0, "scheduler-0-epoch": 0}
+
+    async def behind(count: int) -> bool:
+        return scheduler.behind[name] == count
+
+    await gateway.put_objects([workload(n, 1) for n in "abc"])
+    # It is not asked for them, so they wait.
+    await eventually(lambda: behind(3))
+    await reader.until(has("c"))
+    assert scheduler.behind[name] == 0
+    await reader.close()
+    assert scheduler.behind == {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from devcluster.nats_server import nats_binary
+from shared.bus.server_binary import nats_binary
 from shared.bus.server_config import Server, ensure_passwords, hasher, main, render, write_config, write_private
 from shared.events import streams
 

@@ -57,6 +57,7 @@ def test_the_environment_wins_and_the_own_variable_wins_over_the_common_one(tmp_
         ("a: [", {}, "{file}: not YAML: "),
         (b"\xff\xfe\xfa", {}, "{file}: not YAML: "),
         ("scheduler: {batch: 0}\n", {}, "{file}: batch must be more than 0"),
+        ("trace_otlp_endpoint: collector:4318\n", {}, "{file}: trace_otlp_endpoint: Expected `str` matching regex"),
         ("", {"SLUICE_SCHEDULER_BATCH": "many"}, "SLUICE_SCHEDULER_BATCH: Expected `int`, got `str`"),
         ("", {"SLUICE_SCHEDULER_NOPE": "1"}, "SLUICE_SCHEDULER_NOPE: scheduler has no setting 'nope'"),
         ("", {"SLUICE_HEALTH_PORT": "99999"}, "SLUICE_HEALTH_PORT: Expected `int` <= 65535"),

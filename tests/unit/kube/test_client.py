@@ -40,6 +40,33 @@ async def test_create_get_patch_delete_return_the_object_as_bytes() -> None:
     assert sent["Authorization"] == "Bearer secret"
 
 
+async def test_apply_takes_over_the_fields_of_others() -> None:
+    api = ApiServer()
+    async with client_of(api) as client:
+        await api.put(resources.JOBS, JOB)
+        applied = json.loads(
+            await client.apply(resources.JOBS, "team", "a", json.dumps(JOB).encode(), field_manager="me")
+        )
+    assert applied["spec"] == {"suspend": True}
+    method, path, query, headers = api.requests[-1]
+    assert (method, path) == ("PATCH", "/apis/batch/v1/namespaces/team/jobs/a")
+    assert query == {"fieldManager": "me", "force": "true"}
+    assert headers["Content-Type"] == "application/apply-patch+yaml"
+
+
+async def test_acting_as_somebody_else(tmp_path: Path) -> None:
+    api = ApiServer()
+    async with serve(api) as url:
+        file = str(kubeconfig(tmp_path, url))
+        for user, group in (("system:serviceaccount:a:b", "g"), ("", "")):
+            async with await connect(file, impersonate_user=user, impersonate_group=group) as client:
+                await client.list_page(resources.JOBS)
+    first, second = (headers for _, _, _, headers in api.requests)
+    assert (first["Impersonate-User"], first["Impersonate-Group"]) == ("system:serviceaccount:a:b", "g")
+    assert first["Authorization"] == second["Authorization"]
+    assert not {"Impersonate-User", "Impersonate-Group"} & set(second)
+
+
 async def test_a_stale_version_is_a_conflict_and_changes_nothing() -> None:
     api = ApiServer()
     async with client_of(api) as client:

@@ -9,9 +9,11 @@ from prometheus_client import CollectorRegistry
 from services.metrics.gauges import StateCollector
 from services.metrics.handlers import Memory
 from services.metrics.service import fold
-from services.metrics.settings import MetricsSettings
+from services.metrics.settings import MetricsSettings, with_configuration
 from services.metrics.transitions import Observation, observations, split_reason
 from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled
+from shared.config.configuration import Configuration, Configured, LocalQueueMetrics, Metrics
+from shared.config.feature_gates import resolve
 from shared.events import objects as o
 from shared.events.decisions import Batch, DecisionId, Positions, Preempt
 from shared.events.outcomes import DecisionOutcome
@@ -244,3 +246,20 @@ def test_the_table_has_kueues_buckets_and_no_name_twice() -> None:
     assert all(len(f.buckets) in (14, 16) for f in EVENTS if f.kind == "histogram")
     every = [f.name for f in (*EVENTS, *STATE)]
     assert len(every) == len(set(every))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "gates", "resources", "local_queues"),
+    [
+        (Metrics(), {}, False, True),
+        (Metrics(enable_cluster_queue_resources=True), {}, True, True),
+        (Metrics(local_queue_metrics=LocalQueueMetrics()), {}, False, False),
+        (Metrics(), {"LocalQueueMetrics": False}, False, False),
+    ],
+)
+def test_what_the_configuration_switches(
+    metrics: Metrics, gates: dict[str, bool], resources: bool, local_queues: bool
+) -> None:
+    configured = Configured(configuration=Configuration(metrics=metrics), gates=resolve(gates))
+    settings = with_configuration(MetricsSettings(), configured)
+    assert (settings.cluster_queue_resources, settings.local_queues) == (resources, local_queues)

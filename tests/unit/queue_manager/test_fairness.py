@@ -11,7 +11,7 @@ from shared.events.objects import Cohort, Flavor, FlavorQuota, Object, ResourceG
 from tests.unit.queue_manager.objects import cluster_queue, flavor, local_queue, namespace, reserved, workload
 from tests.unit.queue_manager.test_service import BASE, Manager, statuses
 
-AFS = {"afs": True, "afs_half_life_s": 600.0, "afs_sampling_s": 60.0}
+AFS: dict[str, Any] = {"afs": True, "afs_half_life_s": 600.0, "afs_sampling_s": 60.0}
 BY_USAGE = "UsageBasedAdmissionFairSharing"
 
 

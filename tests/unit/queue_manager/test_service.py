@@ -13,6 +13,8 @@ from services.queue_manager.service import QueueJudge
 from services.queue_manager.settings import QueueManagerSettings
 from shared.api import names
 from shared.bus.interface import CaughtUp, Reset, Settled
+from shared.config.configuration import Configured
+from shared.config.feature_gates import resolve
 from shared.events.commands import (
     Command,
     FinishWorkload,
@@ -49,8 +51,10 @@ from tests.unit.queue_manager.objects import (
 class Manager:
     """The service without its loop: put objects, let time pass, see the commands."""
 
-    def __init__(self, *objects: Object, now: float = 1000.0, **settings: Any) -> None:
-        judge = QueueJudge(QueueManagerSettings(**settings))
+    def __init__(
+        self, *objects: Object, now: float = 1000.0, gates: dict[str, bool] | None = None, **settings: Any
+    ) -> None:
+        judge = QueueJudge(QueueManagerSettings(**settings), Configured(gates=resolve(gates or {})))
         self.writer = CommandWriter("queue_manager", judge, CollectorRegistry(), leads=True)
         self.stream = Stream()
         self.now = now
@@ -415,6 +419,7 @@ def test_orphans_are_finished_and_released() -> None:
     assert isinstance(command, FinishWorkload)
     assert command.reason == "OwnerNotFound"
     assert of_workload(Manager(*BASE, orphan, finish_orphans=False).step()) == []
+    assert of_workload(Manager(*BASE, orphan, gates={"FinishOrphanedWorkloads": False}).step()) == []
     own = pending(workload(owners=()))
     assert of_workload(Manager(*BASE, own).step()) == []
 

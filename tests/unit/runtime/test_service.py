@@ -48,3 +48,25 @@ def test_a_bus_that_cannot_be_used_ends_with_2_and_a_line_without_secrets(enviro
 
 def test_addresses_are_told_without_credentials() -> None:
     assert without_credentials("nats://u:p@h:1,tls://q@i:2,nats://j") == "nats://h:1,tls://i:2,nats://j"
+
+
+HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "gates", "error"),
+    [
+        ("nonsense: 1\n", "", "{file}: nonsense: no such field"),
+        ("", "NoSuchGate=true", "feature gates: NoSuchGate: no such feature gate"),
+        (
+            "featureGates: {PriorityBoost: true}\n",
+            "PartialAdmission=false",
+            "{file}: featureGates: given here and by the flag; only one of both may be",
+        ),
+    ],
+)
+def test_a_wrong_configuration_ends_with_1_and_one_line(tmp_path: Path, body: str, gates: str, error: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(HEAD + body)
+    ended = start(SLUICE_CONFIGURATION=str(file), SLUICE_FEATURE_GATES=gates)
+    assert (ended.returncode, ended.stderr) == (1, f"sluice metrics: configuration: {error.format(file=file)}\n")

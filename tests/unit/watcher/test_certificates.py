@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -280,3 +281,24 @@ async def test_a_refusal_is_the_callers(world: World) -> None:
     world.api.faults.append(forbidden)
     with pytest.raises(Forbidden):
         await world.keeper().ensure()
+
+
+async def test_a_configuration_that_is_not_there_is_left_out(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    (resource, name), (_, other) = CONFIGURATIONS
+    del world.api.objects[resource.plural][("", name)]
+    keeper = world.keeper()
+    for _ in range(2):
+        await keeper.ensure()
+    assert [r.configuration for r in caplog.records if "no such webhook" in r.message] == [name]  # type: ignore[attr-defined]
+    assert [w.rpartition("/")[2] for w in world.writes() if "webhookconf" in w] == [other]
+
+
+async def test_says_when_all_was_done_once(world: World) -> None:
+    keeper = world.keeper()
+    running = asyncio.create_task(keeper.run())
+    try:
+        async with asyncio.timeout(5):
+            await keeper.done.wait()
+        assert {config["caBundle"] for config in world.client_configs()} == {world.data["ca.crt"]}
+    finally:
+        running.cancel()

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from services.watcher.managed_jobs import JobSettings, ManagedJobs, all_namespaces_but
+from services.watcher.managed_jobs import JobSettings, ManagedJobs, job_settings
 from services.watcher.store import Store
 from shared.api.meta import ObjectMeta, OwnerReference
 from shared.api.selectors import matches
+from shared.config.configuration import Configuration, Configured, Integrations, Selector
 from shared.jobs.queue_membership import OwnershipError
 from shared.jobs.registry import integrated
 from shared.kube.errors import Forbidden, Unavailable, Unreachable
@@ -78,17 +79,35 @@ async def test_an_owner_that_we_may_not_read_is_an_error_and_no_answer_is_none()
 
 
 async def test_a_namespace_that_is_unknown_or_not_selected() -> None:
-    world = World(JobSettings(namespace_selector=all_namespaces_but(("kube-system",))))
+    world = World(job_settings(Configured(), "kueue-system"))
     assert (await world.managed.standing(child(**QUEUE))).managed
     elsewhere = ObjectMeta(name="c", namespace="absent", uid="u", labels=QUEUE)
     assert not (await world.managed.standing(elsewhere)).managed
 
 
 def test_namespaces_are_excluded_by_name() -> None:
-    selector = all_namespaces_but(("kube-system", "x"))
+    selector = job_settings(Configured(), "x").namespace_selector
     assert matches(selector, {"kubernetes.io/metadata.name": "team"})
     assert not matches(selector, {"kubernetes.io/metadata.name": "x"})
-    assert matches(all_namespaces_but(()), {})
+    assert not matches(selector, {"kubernetes.io/metadata.name": "kube-system"})
+
+
+def test_what_the_configuration_says_about_jobs() -> None:
+    configuration = Configuration(
+        namespace="own",
+        manage_jobs_without_queue_name=True,
+        managed_jobs_namespace_selector=Selector(match_labels={"team": "a"}),
+        integrations=Integrations(frameworks=("pod", "batch/job"), label_keys_to_copy=("x",)),
+        wait_for_pods_ready=None,
+    )
+    settings = job_settings(Configured(configuration=configuration), "elsewhere")
+    assert settings.manage_without_queue_name
+    assert matches(settings.namespace_selector, {"team": "a"})
+    assert not matches(settings.namespace_selector, {"kubernetes.io/metadata.name": "own"})
+    assert settings.label_keys_to_copy == ("x",)
+    assert settings.frameworks == ("batch/job",)
+    assert not settings.wait_for_pods_ready
+    assert job_settings(Configured(), "kueue-system").wait_for_pods_ready
 
 
 @pytest.mark.parametrize(

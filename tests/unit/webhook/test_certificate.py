@@ -8,12 +8,13 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from cryptography import x509
 
 from services.watcher.certificates import make_pair
-from services.webhook.certificate import Certificate
+from services.webhook.certificate import Certificate, FromFolder, FromSecret
 from shared.kube.resources import SECRETS
 from tests.unit.kube.api_server import ApiServer, client_of, until
 
@@ -35,7 +36,7 @@ async def put(api: ApiServer, data: dict[str, str]) -> None:
 @asynccontextmanager
 async def serving(api: ApiServer) -> AsyncIterator[Certificate]:
     async with client_of(api) as client:
-        certificate = Certificate(client, "ns", "cert", refresh_s=0.01)
+        certificate = Certificate(FromSecret(client, "ns", "cert"), refresh_s=0.01)
         reading = asyncio.create_task(certificate.run())
         try:
             yield certificate
@@ -108,3 +109,40 @@ async def test_what_cannot_be_used_leaves_the_old_one_in_service(spoilt: str, in
         await put(api, renewed)
         await until(asked(api, 2))
         assert await shown(certificate) == serial(renewed)
+
+
+async def test_from_a_folder(tmp_path: Path) -> None:
+    data = data_of()
+    certificate = Certificate(FromFolder(tmp_path), refresh_s=0.01)
+    reading = asyncio.create_task(certificate.run())
+    try:
+        for name in ("tls.crt", "tls.key"):
+            (tmp_path / name).write_bytes(base64.b64decode(data[name]))
+        async with asyncio.timeout(5):
+            await certificate.ready.wait()
+        assert await shown(certificate) == serial(data)
+    finally:
+        reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading
+
+
+async def test_a_folder_without_certificate_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tries = 0
+
+    class Counted(FromFolder):
+        async def read(self) -> tuple[bytes, bytes]:
+            nonlocal tries
+            tries += 1
+            return await super().read()
+
+    certificate = Certificate(Counted(tmp_path), refresh_s=0.01)
+    reading = asyncio.create_task(certificate.run())
+    try:
+        await until(lambda: tries >= 2)
+        assert not certificate.ready.is_set()
+        assert len([r for r in caplog.records if "no serving certificate" in r.message]) == 1
+    finally:
+        reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading

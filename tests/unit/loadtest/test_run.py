@@ -1,0 +1,34 @@
+"""The command: what it refuses, and its exit code."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from loadtest.run import exit_code, main
+from loadtest.thresholds import Check
+from tests.unit.loadtest.test_report import report
+
+
+def test_an_unknown_shape_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["no-such-shape"]) == 2
+    assert "there are: " in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("count", ["0", "-3", "many"])
+def test_a_count_is_a_positive_number(count: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["small", "--count", count])
+    assert ended.value.code == 2
+    assert "--count" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "met", "checked", "code"),
+    [(0.0, True, True, 0), (0.0, False, False, 0), (0.0, False, True, 1), (1.0, True, False, 1)],
+)
+def test_the_exit_code(unfinished: float, met: bool, checked: bool, code: int) -> None:
+    made = msgspec.structs.replace(
+        report(checks=(Check("x", "at most 1", 1.0, met),)), figures={"unfinished": unfinished}
+    )
+    assert exit_code(made, checked=checked) == code

@@ -1,0 +1,96 @@
+"""What the configuration changes for Jobs: which namespaces, whether a queue is needed, whether Jobs are of interest at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.webhook.admission_review import Request, Verdict, decode
+from services.webhook.handlers import Handlers
+from services.webhook.known_objects import KnownObjects
+from services.webhook.settings import WebhookSettings
+from shared.bus.interface import ObjectChanged
+from shared.config.configuration import Configuration, Configured, Integrations, Requirement, Selector
+from shared.events.objects import Namespace
+from shared.events.subjects import ObjectName
+from shared.kube.errors import NotFound
+from shared.kube.resources import Resource
+
+
+class NothingThere:
+    """An API server without objects."""
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> bytes:
+        raise NotFound(404, "NotFound", f"{resource.plural} {namespace}/{name}")
+
+
+def handlers(**fields: Any) -> Handlers:
+    known = KnownObjects(NothingThere())
+    for name, labels in (("team", {"kind": "team"}), ("kueue-system", {}), ("own", {})):
+        namespace = Namespace(name=name, version=1, labels={"kubernetes.io/metadata.name": name, **labels})
+        known.apply(ObjectChanged(ObjectName("namespace", "", name), namespace, 1))
+    configured = Configured(configuration=Configuration(**fields))
+    return Handlers(WebhookSettings(), known, NothingThere(), configured)  # type: ignore[arg-type]
+
+
+def review(namespace: str = "team", **labels: str) -> Request:
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j", "namespace": namespace, "labels": labels},
+        "spec": {"template": {"spec": {"containers": []}}},
+    }
+    request = {"uid": "u", "operation": "CREATE", "namespace": namespace, "name": "j", "object": job}
+    return decode(msgspec.json.encode({"request": request}))
+
+
+async def suspends(made: Handlers, request: Request) -> bool:
+    verdict = await made.routes()["/mutate-batch-v1-job"](request)
+    return [(o.op, o.path, o.value) for o in verdict.patch] == [("add", "/spec/suspend", True)]
+
+
+QUEUE = {"kueue.x-k8s.io/queue-name": "q"}
+
+
+async def test_a_job_with_a_queue_is_suspended() -> None:
+    assert await suspends(handlers(), review(**QUEUE))
+    assert not await suspends(handlers(), review())
+
+
+async def test_jobs_without_a_queue_are_managed_when_told_so() -> None:
+    assert await suspends(handlers(manage_jobs_without_queue_name=True), review())
+
+
+@pytest.mark.parametrize("name", ["kube-system", "kueue-system"])
+async def test_namespaces_that_are_never_managed(name: str) -> None:
+    everywhere = handlers(manage_jobs_without_queue_name=True)
+    assert not await suspends(everywhere, review(name))
+    # One with a queue is suspended wherever the API server asks about it: which namespaces that are, the webhook configuration says.
+    assert await suspends(everywhere, review(name, **QUEUE))
+
+
+async def test_where_sluice_runs_is_as_the_file_says() -> None:
+    moved = handlers(namespace="own", manage_jobs_without_queue_name=True)
+    assert not await suspends(moved, review("own"))
+    assert await suspends(moved, review("kueue-system"))
+
+
+async def test_namespaces_are_selected_by_label() -> None:
+    made = handlers(
+        managed_jobs_namespace_selector=Selector(match_expressions=(Requirement(key="kind", operator="Exists"),)),
+        manage_jobs_without_queue_name=True,
+    )
+    assert await suspends(made, review("team"))
+    assert not await suspends(made, review("own"))
+    # One that is not known yet has no label but its name.
+    assert not await suspends(made, review("new"))
+
+
+async def test_an_integration_that_is_not_enabled_lets_everything_pass() -> None:
+    made = handlers(integrations=Integrations(frameworks=("pod",)), manage_jobs_without_queue_name=True)
+    wrong = review(**{"kueue.x-k8s.io/queue-name": "not a name!"})
+    assert await made.routes()["/mutate-batch-v1-job"](wrong) == Verdict()
+    assert await made.routes()["/validate-batch-v1-job"](wrong) == Verdict()
+    assert (await handlers().routes()["/validate-batch-v1-job"](wrong)).errors
