@@ -27,7 +27,6 @@ from shared.kube.errors import Conflict, NotFound
 from shared.kube.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
-    COHORTS,
     JOBS,
     LOCAL_QUEUES,
     POD_TEMPLATES,
@@ -159,7 +158,11 @@ async def test_granted_is_what_is_used(life: Life) -> None:
 
 async def _a_job_from_begin_to_end(life: Life) -> None:
     await life.apply(*queue("rbac"), cohort("rbac"))
-    assert await life.asked(WATCHER, COHORTS, "patch")
+
+    async def share_written() -> bool:
+        return any(c.resource == "cohorts/status" for c in life.made())
+
+    assert await eventually(share_written, 30)
     await create_job(life.client, job("rbac-0", "rbac"))
     await life.seen.until(lambda: "default/rbac-0" in life.seen.jobs, 20)
     await life.stack.cluster.kubectl("wait", "--for=condition=Complete", "job/rbac-0", "--timeout=40s")
