@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from services.metrics.transitions import became, observations, split_reason
+from shared.api import names
 from shared.bus.interface import Logged, ObjectChanged, Settled
 from shared.events.decisions import Batch, EpochOpened, Preempt
 from shared.events.objects import Object, Tombstone, Workload
@@ -87,7 +88,7 @@ def logged(memory: Memory, recorder: Recorder, item: Logged) -> None:
         memory.preemptions.clear()
     elif isinstance(entry, Batch):
         for index, decision in enumerate(entry.decisions):
-            if isinstance(decision, Preempt):
+            if isinstance(decision, Preempt) and decision.eviction == names.REASON_PREEMPTED:
                 memory.preemptions[entry.positions.epoch, item.position, index] = decision
 
 

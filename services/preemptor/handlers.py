@@ -36,9 +36,13 @@ class Watched:
         self._cluster_queues: dict[str, configs.ClusterQueue] = {}
         self._by_local_queue: dict[str, set[str]] = {}
         self._holding: dict[str, set[str]] = {}
-        self._assumptions = Assumptions(lambda key: self.objects.version("workload", key))
+        self._assumptions = Assumptions(lambda key: self.objects.version("workload", key), self._uid_of)
         self._assumptions.open_epoch(epoch)
         self._decided: dict[str, float] = {}
+
+    def _uid_of(self, key: str) -> str:
+        found = self.objects.get(Workload, key)
+        return found.uid if found is not None else ""
 
     # --- what there is ---------------------------------------------------------------------------------------------
 
@@ -57,7 +61,7 @@ class Watched:
     def preemption(self, key: str) -> Preemption | None:
         """The oldest decision to preempt this workload that has no outcome."""
         for assumed in self._assumptions.of(key):
-            if isinstance(assumed.decision, Preempt) and assumed.applied is None:
+            if isinstance(assumed.decision, Preempt) and assumed.outcome is None:
                 return Preemption(assumed.decision.preemptor, self._decided.get(key, 0.0))
         self._decided.pop(key, None)
         return None

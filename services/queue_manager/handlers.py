@@ -11,6 +11,7 @@ from services.queue_manager.finalizers import checks_of, flavors_of
 from services.queue_manager.priorities import names_class
 from shared.events.objects import (
     ClusterQueue,
+    Cohort,
     LocalQueue,
     Namespace,
     Object,
@@ -33,8 +34,10 @@ def key_of(kind: str, key: str) -> str:
 class Handlers:
     """Beside the view: which workloads name which priority class, and what each queue's activity was when last looked at."""
 
-    def __init__(self, view: QueueView) -> None:
+    def __init__(self, view: QueueView, *, shares: bool = False) -> None:
+        """`shares`: fair sharing is on, so the status of cohorts and of neighbours may differ too."""
         self._view = view
+        self._shares = shares
         self._by_class: dict[str, set[str]] = {}
 
     def changed(self, change: Change[Object]) -> Iterator[str]:
@@ -65,6 +68,32 @@ class Handlers:
         """Keys of queues whose status may differ."""
         for name in self._view.take_changed():
             yield key_of(name.kind, name.key)
+
+    def shares_changed(self, change: Change[Object], queues: Iterable[str]) -> Iterator[str]:
+        """Keys of queues and cohorts whose share may differ, of which `queues` are told already.
+
+        A share depends on usage below the node, and on the quotas and weights of the whole tree.
+        """
+        if not self._shares:
+            if change.name.kind == "cohort":
+                yield key_of("cohort", change.name.key)
+            return
+        match change.old, change.new:
+            case (ClusterQueue() | Cohort() as old, ClusterQueue() | Cohort() as new) if _same_spec(old, new):
+                pass
+            case (ClusterQueue() | Cohort(), _) | (_, ClusterQueue() | Cohort()):
+                yield from (key_of("clusterqueue", name) for name in self._view.objects.all(ClusterQueue))
+                yield from (key_of("cohort", name) for name in self._view.objects.all(Cohort))
+                return
+            case _:
+                pass
+        if change.name.kind == "cohort":
+            yield key_of("cohort", change.name.key)
+        forest = self._view.world.forest
+        for key in queues:
+            kind, _, name = key.partition(" ")
+            if kind == "clusterqueue" and forest.has_cluster_queue(name) and not forest.in_cycle(name):
+                yield from (key_of("cohort", cohort) for cohort in forest.path(name)[:-1])
 
     def workloads_in(self, kind: str, key: str) -> Iterator[str]:
         """Keys of the workloads of a queue: looked at again when the queue becomes active, inactive, or otherwise."""
@@ -105,5 +134,5 @@ class Handlers:
                 yield from (key_of("admissioncheck", name) for name in checks_of(queue))
 
 
-def _same_spec(old: ClusterQueue, new: ClusterQueue) -> bool:
+def _same_spec(old: ClusterQueue | Cohort, new: ClusterQueue | Cohort) -> bool:
     return (old.uid, old.generation, old.deleting) == (new.uid, new.generation, new.deleting)

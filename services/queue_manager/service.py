@@ -2,8 +2,8 @@
 
 1. Fold objects into the queue view (pending, reserving, admitted, usage, Active by queue); nothing is done before the view is complete.
 2. A change puts the objects that it concerns on the agenda (handlers.py); a queue whose activity changed brings its workloads along.
-3. Queues: their status, at most once a second while only numbers move (queue_status.py). Queues, flavors, checks and topologies: their finalizer
-   (finalizers.py).
+3. Queues: their status, at most once a second while only numbers move (queue_status.py), shares of fair sharing included; the past usage of
+   LocalQueues when it is due (consumption.py). Queues, flavors, checks and topologies: their finalizer (finalizers.py).
 4. Workloads: the value of their priority class (priorities.py), then the step of their life that is ours (`decide/lifecycle`), timers included.
 5. Send what is not asked for already, and wait for its outcome and for the view to show it.
 
@@ -14,17 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from services.queue_manager.consumption import Sampling
 from services.queue_manager.finalizers import check_in_use, finalizer_change, flavor_in_use, topology_in_use
 from services.queue_manager.handlers import GUARDED_KINDS, Handlers, key_of
 from services.queue_manager.priorities import names_class, priority_change
-from services.queue_manager.queue_status import status_change
+from services.queue_manager.queue_status import NO_SAMPLE, cohort_change, status_change
 from services.queue_manager.settings import QueueManagerSettings
 from services.queue_manager.workload_steps import workload_step
 from shared.bus.interface import CaughtUp, FeedItem, Reset
 from shared.config.configuration import Configured
+from shared.decide.fair_share import FairShares
 from shared.events.objects import (
     AdmissionCheck,
     ClusterQueue,
+    Cohort,
     LocalQueue,
     ResourceFlavor,
     Topology,
@@ -32,7 +35,7 @@ from shared.events.objects import (
     WorkloadPriorityClass,
 )
 from shared.model.activity import Activity
-from shared.runtime.decision_settings import request_rules
+from shared.runtime.decision_settings import admission_fair_sharing, fair_sharing, request_rules
 from shared.runtime.service import Context
 from shared.state.folding import KINDS as FOLDED
 from shared.state.open_commands import CommandWriter, Verdict
@@ -49,11 +52,13 @@ class QueueJudge:
         configured = configured if configured is not None else Configured()
         self._settings = settings
         self._finish_orphans = settings.finish_orphans and configured.gates["FinishOrphanedWorkloads"]
-        self._view = QueueView(request_rules(configured))
+        self._fair_sharing = fair_sharing(configured, settings) is not None
+        self._view = QueueView(request_rules(configured), admission_fair_sharing(configured, settings))
         self._start()
 
     def _start(self) -> None:
-        self._handlers = Handlers(self._view)
+        self._handlers = Handlers(self._view, shares=self._fair_sharing)
+        self._sampling = Sampling()
         self._written: dict[str, float] = {}
         """When the status of a queue was last asked for."""
         self._activity: dict[str, tuple[Activity, bool]] = {}
@@ -75,7 +80,7 @@ class QueueJudge:
                 queues += [key_of("clusterqueue", name) for name in self._view.objects.all(ClusterQueue)]
             for key in queues:
                 keys += self._if_activity_changed(key)
-        return [*keys, *queues]
+        return [*keys, *queues, *self._handlers.shares_changed(change, queues)]
 
     def version(self, kind: str, key: str) -> int:
         return self._view.objects.version(kind, key)
@@ -87,6 +92,7 @@ class QueueJudge:
         yield from (key_of("resourceflavor", key) for key in objects.all(ResourceFlavor))
         yield from (key_of("admissioncheck", key) for key in objects.all(AdmissionCheck))
         yield from (key_of("topology", key) for key in objects.all(Topology))
+        yield from (key_of("cohort", key) for key in objects.all(Cohort))
         for key, workload in objects.all(Workload).items():
             if not workload.finished or workload.deleting:
                 yield key_of("workload", key)
@@ -97,6 +103,8 @@ class QueueJudge:
             return self._judge_workload(name, now)
         if kind == "localqueue":
             return self._judge_status(kind, name, now)
+        if kind == "cohort":
+            return self._judge_cohort(name, now)
         if kind in GUARDED_KINDS:
             return self._judge_guarded(kind, name, now)
         raise ValueError(f"no such key: {key!r}")
@@ -129,21 +137,43 @@ class QueueJudge:
     def _judge_status(self, kind: str, name: str, now: float) -> Verdict:
         view, key = self._view, key_of(kind, name)
         queue: ClusterQueue | LocalQueue | None
+        share, sample = None, NO_SAMPLE
         if kind == "clusterqueue":
             queue, status = view.objects.get(ClusterQueue, name), view.cluster_queue(name)
+            if queue is not None and self._fair_sharing:
+                share = FairShares(view.world).of_queue(name).rounded()
         else:
-            queue, status = view.objects.get(LocalQueue, name), view.local_queue(name)
+            queue = local = view.objects.get(LocalQueue, name)
+            status = view.local_queue(name)
+            if local is not None:
+                sample = self._sampling.look(local, view.world, now)
         if queue is None or status is None:
             self._written.pop(key, None)
+            self._sampling.forget(name)
             return Verdict()
-        change = status_change(kind, queue, status, now)
+        change = status_change(kind, queue, status, now, share=share, sample=sample)
         if change is None:
-            return Verdict()
+            return Verdict((), sample.again_at)
         turn = self._written.get(key, 0.0) + self._settings.status_interval_s
         if not change.urgent and now < turn:
             return Verdict((), turn)
         self._written[key] = now
-        return Verdict((change.command,))
+        return Verdict((change.command,), sample.again_at)
+
+    def _judge_cohort(self, name: str, now: float) -> Verdict:
+        key, cohort = key_of("cohort", name), self._view.objects.get(Cohort, name)
+        if cohort is None:
+            self._written.pop(key, None)
+            return Verdict()
+        share = FairShares(self._view.world).of_cohort(name).rounded() if self._fair_sharing else None
+        command = cohort_change(cohort, share)
+        if command is None:
+            return Verdict()
+        turn = self._written.get(key, 0.0) + self._settings.status_interval_s
+        if now < turn:
+            return Verdict((), turn)
+        self._written[key] = now
+        return Verdict((command,))
 
     def _judge_workload(self, key: str, now: float) -> Verdict:
         workload = self._view.objects.get(Workload, key)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shared.config.settings import BaseSettings
+from shared.config.fairness import FairnessSettings
 
 
-class QueueManagerSettings(BaseSettings, frozen=True, kw_only=True):
+class QueueManagerSettings(FairnessSettings, frozen=True, kw_only=True):
     status_interval_s: float = 1.0
     """Counts and usage of one queue are written at most this often; a change of its Active condition at once."""
     finish_orphans: bool = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -10,20 +10,21 @@ import msgspec
 from services.scheduler.reports import PendingReports
 from shared.decide.cycle import Admit as DecidedAdmit
 from shared.decide.cycle import Batch as DecidedBatch
-from shared.events.decisions import Admit, Batch, Positions
+from shared.decide.cycle import Preempt as DecidedPreempt
+from shared.events.decisions import Admit, Batch, Decision, Positions, Preempt
 from shared.events.objects import PodSetAssignment
 from shared.model.refusal import Refusal
 from shared.state.scheduling import SchedulerState
 from shared.state.story import Chapter
 
-State = Literal["unknown", "decided", "holds_quota", "waiting", "parked", "held_back", "not_queued"]
+State = Literal["unknown", "decided", "holds_quota", "preempting", "waiting", "parked", "held_back", "not_queued"]
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer to `explain`, as JSON.
 
-    `state`: unknown workload; decided (in the log, not settled); holds_quota; waiting (in line), parked (until something changes that could help),
-    held_back (after a rejected decision), not_queued (finished, deactivated, gated, or without an open queue).
+    `state`: unknown workload; decided (in the log, not settled); holds_quota; preempting (waits for victims); waiting (in line), parked (until
+    something changes that could help), held_back (after a rejected decision), not_queued (finished, deactivated, gated, or without an open queue).
     """
 
     workload: str
@@ -40,19 +41,30 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Seconds since the epoch."""
     based_on: Positions | None = None
     positions: Positions
+    victims: tuple[str, ...] = ()
+    """Workloads that are on their way out for it, as far as their evictions are not settled."""
+    preempted_for: str = ""
+    """The workload that takes the quota of this one."""
     story: tuple[Chapter, ...] = ()
 
 
 def batch_message(
-    decided: DecidedBatch, *, author: str, positions: Positions, now: float, traces: Mapping[str, str]
+    decided: DecidedBatch, *, author: str, positions: Positions, now: float, traces: Sequence[str] = ()
 ) -> Batch:
-    """The entry of the log that a batch becomes; `traces` maps a workload's key to the traceparent of its decision."""
+    """The entry of the log that a batch becomes; `traces`: traceparents of its decisions, in their order."""
     return Batch(
         author=author,
         positions=positions,
         decided_ns=int(now * 1e9),
-        decisions=tuple(_admit(admit, traces.get(admit.key, "")) for admit in decided.admits),
+        decisions=tuple(
+            _decision(decision, trace)
+            for decision, trace in zip(decided.decisions, traces or ("",) * len(decided.decisions), strict=True)
+        ),
     )
+
+
+def _decision(decision: DecidedAdmit | DecidedPreempt, trace: str) -> Decision:
+    return _admit(decision, trace) if isinstance(decision, DecidedAdmit) else _preempt(decision, trace)
 
 
 def _admit(admit: DecidedAdmit, trace: str) -> Admit:
@@ -70,6 +82,27 @@ def _admit(admit: DecidedAdmit, trace: str) -> Admit:
         required_checks=admit.required_checks,
         queued_since=admit.queued_since,
         considered=admit.considered,
+        replaces=admit.replaces,
+        replaced_uid=admit.replaced_uid,
+    )
+
+
+def _preempt(preempt: DecidedPreempt, trace: str) -> Preempt:
+    return Preempt(
+        key=preempt.key,
+        uid=preempt.uid,
+        incarnation=preempt.incarnation,
+        domain=preempt.domain,
+        trace=trace,
+        reason=preempt.reason,
+        message=preempt.message,
+        preemptor=preempt.preemptor,
+        preemptor_uid=preempt.preemptor_uid,
+        cluster_queue=preempt.cluster_queue,
+        preemptor_cluster_queue=preempt.preemptor_cluster_queue,
+        priority=preempt.priority,
+        preemptor_priority=preempt.preemptor_priority,
+        eviction=preempt.eviction,
     )
 
 
@@ -85,7 +118,7 @@ def explain(state: SchedulerState, reports: PendingReports, payload: bytes, now:
     where, place = _place(state, key, now)
     charge = state.world.charges.get(key)
     queue = charge.admission.cluster_queue if charge is not None else state.world.pending.place_of(key) or ""
-    shown = refused if where in ("waiting", "parked", "held_back") else None
+    shown = refused if where in ("preempting", "waiting", "parked", "held_back") else None
     answer = Explanation(
         workload=key,
         state=where,
@@ -98,6 +131,8 @@ def explain(state: SchedulerState, reports: PendingReports, payload: bytes, now:
         looked_at=shown.at if shown is not None else None,
         based_on=shown.positions if shown is not None else None,
         positions=state.positions,
+        victims=tuple(sorted(v for v, preemptor in state.world.preempting.items() if preemptor == key)),
+        preempted_for=state.world.preempting.get(key, ""),
         story=state.story(key),
     )
     return msgspec.json.encode(answer)
@@ -118,4 +153,6 @@ def _place(state: SchedulerState, key: str, now: float) -> tuple[State, int | No
         return "not_queued", None
     queue = world.pending.queues[name]
     before = next(place for place, item in enumerate(queue.items()) if item.info.key == key)
+    if queue.preemptor is not None and queue.preemptor.key == key:
+        return "preempting", before
     return ("parked" if key in queue.inadmissible else "waiting"), before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shared.telemetry.metrics import PREFIX, ROLE
@@ -22,11 +24,24 @@ class SchedulerMetrics:
             ("result", ROLE),
             registry=registry,
         )
+        self._skips = Gauge(
+            f"{PREFIX}admission_cycle_preemption_skips",
+            "Heads of the last batch that could preempt but lost victims or quota to others of their cycle.",
+            ("cluster_queue", ROLE),
+            registry=registry,
+        )
+        self._recomputations = Counter(
+            f"{PREFIX}preemption_target_recomputations_total",
+            "Searches for victims that were repeated since other heads of the cycle took the same ones, by result.",
+            ("cluster_queue", "result", ROLE),
+            registry=registry,
+        )
         own = "sluice_scheduler_"
         self.cycles = Counter(f"{own}cycles_total", "Scheduling cycles.", registry=registry)
         self.heads = Counter(f"{own}heads_total", "Workloads admitted or refused.", registry=registry)
         self.failed = Counter(f"{own}failed_cycles_total", "Cycles that ended in an error.", registry=registry)
         self.appended = Counter(f"{own}batches_appended_total", "Batches that are in the log.", registry=registry)
+        self.preemptions = Counter(f"{own}preemptions_decided_total", "Victims in the log.", registry=registry)
         self.lost = Counter(f"{own}lost_races_total", "Appends that the fence refused.", registry=registry)
         self.unknown = Counter(f"{own}unknown_appends_total", "Appends without an answer.", registry=registry)
         self.rejected = Counter(f"{own}rejected_decisions_total", "Decisions that could not land.", registry=registry)
@@ -42,3 +57,11 @@ class SchedulerMetrics:
         result = "success" if admitted else "inadmissible"
         self._attempts.labels(result, _LEADER).inc()
         self._duration.labels(result, _LEADER).observe(seconds)
+
+    def preempted(self, skipped: Mapping[str, int], recomputations: Mapping[tuple[str, str], int]) -> None:
+        """What a batch of cycles had to skip, by ClusterQueue, and to search again, by ClusterQueue and result."""
+        self._skips.clear()
+        for queue, number in skipped.items():
+            self._skips.labels(queue, _LEADER).set(number)
+        for (queue, result), number in recomputations.items():
+            self._recomputations.labels(queue, result, _LEADER).inc(number)

@@ -154,6 +154,7 @@ class PendingReports:
             reason=reason,
             message=entry.message,
             requests=entry.requests,
+            gated=entry.gated,
         )
 
     def _fill(self, now: float) -> None:

@@ -8,7 +8,8 @@
    - Lost the race, or the epoch is over: none of it happened. Fold what is newer, then decide again.
    - Unknown: the same, but first wait until the log shows something new or a second is over. Whatever the late append does, the fence lets one entry
      stand at that position, and the fold takes up the one that does.
-5. Nothing admitted: nothing is logged. What was refused stays parked in the state until something changes that could help.
+5. Nothing admitted and nobody preempted: nothing is logged. What was refused stays parked in the state until something changes that could help; who
+   waits for victims is looked at again, a little later, whenever something changed.
 6. Report why workloads are pending (`reports`), seldom.
 7. Sleep until the feed brings something, or a timer ends (requeueAt, a rejection's back-off, a report that waits).
 
@@ -45,12 +46,12 @@ from shared.bus.interface import (
 )
 from shared.config.configuration import Configured
 from shared.decide.cycle import Batch as DecidedBatch
-from shared.decide.cycle import BatchLimits, NotAdmitted, rollback, run_batch
+from shared.decide.cycle import BatchLimits, NotAdmitted, Preempt, rollback, run_batch
 from shared.events.decisions import Batch
 from shared.events.decisions import codec as decisions_codec
 from shared.events.objects import Object
 from shared.events.outcomes import CommandOutcome
-from shared.runtime.decision_settings import cycle_settings, order_policy, request_rules
+from shared.runtime.decision_settings import admission_fair_sharing, cycle_settings, order_policy, request_rules
 from shared.state.folding import KINDS
 from shared.state.objects import Change
 from shared.state.scheduling import SchedulerState
@@ -84,8 +85,10 @@ class Scheduler:
         """`ready` hears whether the state can be relied on; `loaded` is called after each replay; `clock` times the budget of a batch."""
         self.author = f"{bus.service}-{uuid.uuid4().hex[:8]}"
         configured = configured if configured is not None else Configured()
-        self.state = SchedulerState(order_policy(configured), request_rules(configured))
-        self._cycle = cycle_settings(configured)
+        self.state = SchedulerState(
+            order_policy(configured), request_rules(configured), admission_fair_sharing(configured, settings)
+        )
+        self._cycle = cycle_settings(configured, settings)
         self.metrics = SchedulerMetrics(registry)
         self.reports = PendingReports(
             self.author,
@@ -260,12 +263,12 @@ class Scheduler:
         decided, spans, batch = self._batch(now)
         if decided.cycles:
             self.metrics.attempt(bool(decided.admits), self._clock() - started)
+            self.metrics.preempted(decided.skipped_preemptions, decided.recomputations)
         self.metrics.cycles.inc(decided.cycles)
         self.metrics.heads.inc(len(decided.admits) + len(decided.refused))
         self.state.dirty = decided.more
-        if not decided.admits:
-            fruitless = decided.refused and not decided.more
-            self._not_before = now + self._settings.retry_delay_s if fruitless else 0.0
+        if not decided.decisions:
+            self._pace(decided, now)
             self._note_refusals(decided, now)
             return
         try:
@@ -278,14 +281,20 @@ class Scheduler:
             span.set_attribute("sluice.append", type(result).__name__)
             span.end()
 
+    def _pace(self, decided: DecidedBatch, now: float) -> None:
+        """After a batch that admitted nobody, changes are gathered for a moment: those who were refused would be refused again."""
+        fruitless = decided.refused and not decided.admits and not decided.more
+        self._not_before = now + self._settings.retry_delay_s if fruitless else 0.0
+
     def _batch(self, now: float) -> tuple[DecidedBatch, list[Span], Batch]:
         """A batch of cycles and the message it becomes, small enough to be appended. What it admits is assumed in the World."""
         state, settings = self.state, self._settings
         limit = settings.batch_decisions
         while True:
+            counted = len(state.world.assumed) + len(state.world.preempting)
             limits = BatchLimits(
                 max_decisions=limit,
-                max_unsettled=settings.max_unsettled - state.assumptions.spending + len(state.world.assumed),
+                max_unsettled=settings.max_unsettled - state.assumptions.spending + counted,
             )
             try:
                 decided = run_batch(state.world, now, settings=self._cycle, limits=limits, should_stop=self._budget())
@@ -301,28 +310,33 @@ class Scheduler:
                 author=self.author,
                 positions=state.positions,
                 now=now,
-                traces={admit.key: traces.traceparent_of(s) for admit, s in zip(decided.admits, spans, strict=True)},
+                traces=[traces.traceparent_of(span) for span in spans],
             )
-            if len(decided.admits) <= 1 or len(decisions_codec.encode(message)) <= settings.batch_bytes:
+            # One preemptor's victims stay together whatever the limit.
+            smallest = limit <= 1 or len(decided.decisions) <= 1
+            if smallest or len(decisions_codec.encode(message)) <= settings.batch_bytes:
                 return decided, spans, message
             rollback(state.world, decided, now)
-            limit = len(decided.admits) // 2
+            limit = max(1, min(limit, len(decided.decisions)) // 2)
 
     def _budget(self) -> Callable[[], bool]:
         deadline = self._clock() + self._settings.cycle_budget_s
         return lambda: self._clock() > deadline
 
     def _spans(self, decided: DecidedBatch) -> list[Span]:
-        """A span per admission, in the trace of its job."""
+        """A span per decision, in the trace of the job that it is about; one of a preemption names the workload it is for."""
         spans = []
-        for admit in decided.admits:
-            info = self.state.world.workloads.get(admit.key)
-            uid = (info.job_uid if info is not None else "") or admit.uid
+        for decision in decided.decisions:
+            info = self.state.world.workloads.get(decision.key)
+            uid = (info.job_uid if info is not None else "") or decision.uid
+            attributes = {"sluice.workload": decision.key, "sluice.cluster_queue": decision.cluster_queue}
+            if isinstance(decision, Preempt):
+                attributes["sluice.preemptor"] = decision.preemptor
             spans.append(
                 self._tracer.start_span(
-                    "scheduler.admit",
-                    context=traces.context_of(self.state.traces.get(admit.key, ""), uid),
-                    attributes={"sluice.workload": admit.key, "sluice.cluster_queue": admit.cluster_queue},
+                    "scheduler.preempt" if isinstance(decision, Preempt) else "scheduler.admit",
+                    context=traces.context_of(self.state.traces.get(decision.key, ""), uid),
+                    attributes=attributes,
                 )
             )
         return spans
@@ -332,7 +346,8 @@ class Scheduler:
         if isinstance(result, Appended):
             self.state.appended(batch, result.position, now)
             self.metrics.appended.inc()
-            self._not_before = 0.0
+            self.metrics.preemptions.inc(len(decided.preempts))
+            self._pace(decided, now)
             for admit in decided.admits:
                 self.reports.forget(admit.key)
             self._note_refusals(decided, now)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from shared.config.settings import BaseSettings
+from shared.config.fairness import FairnessSettings
 
 
-class SchedulerSettings(BaseSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SchedulerSettings(FairnessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Durations are seconds."""
 
     cycle_budget_s: float = 0.05
     """Time one batch may take; it is appended when this is over."""
     batch_decisions: int = 256
-    """Decisions one batch may hold."""
+    """Decisions one batch may hold; the victims of one preemptor stay together."""
     batch_bytes: int = 512 * 1024
     """Size of an encoded batch; a larger one is decided again with fewer decisions."""
     max_unsettled: int = 512

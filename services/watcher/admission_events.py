@@ -50,8 +50,22 @@ class AdmissionEvents:
         """Remember for whom a workload is going to be evicted: the public event names it."""
         self._public.preemptor_of(decision.uid, decision.preemptor, decision.preemptor_uid)
 
+    def replaced(self, workload: Workload, note: str) -> None:
+        """A slice of an elastic job is over, for a newer one has its quota."""
+        self._recorder.emit(
+            about_workload(workload.metadata),
+            "Normal",
+            names.REASON_SLICE_REPLACED,
+            note,
+            controller=ADMISSION_CONTROLLER,
+            action="Replaced",
+        )
+
     def preempted(self, workload: Workload, decision: Preempt) -> None:
-        """A workload was evicted for another one."""
+        """A workload was evicted for another one, or for its own better variant, which is told as an eviction alone."""
+        if decision.eviction != names.REASON_PREEMPTED:
+            self.evicted(workload)
+            return
         priorities = (
             f"preemptor effective priority: {_priority(decision.preemptor_priority)}; "
             f"preemptee effective priority: {_priority(decision.priority)}"

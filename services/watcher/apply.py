@@ -28,6 +28,7 @@ from services.watcher.reconcile_job import JobReconciler
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Change, Store, Stored
 from services.watcher.workload_state import is_admitted, is_evicted, is_finished, workload_of
+from shared.api.workload import Workload
 from shared.bus.interface import GatewayBus
 from shared.config.configuration import Configured
 from shared.jobs.protocol import JobKind
@@ -98,6 +99,7 @@ class Gateway:
             events=events,
             tracer=tracer,
             now=now,
+            look_again=self._look_at_job_of,
         )
         self._commands = CommandRunner(
             bus=bus,
@@ -110,6 +112,7 @@ class Gateway:
             budget=WriteBudget(rate_per_s=settings.status_per_s, burst=settings.status_burst),
             tracer=tracer,
             now=now,
+            look_again=self._look_at_job_of,
         )
         waiting = Gauge("sluice_watcher_lane_items", "Writes queued in lanes.", registry=metrics)
         waiting.set_function(lambda: self._lanes.waiting)
@@ -217,6 +220,9 @@ class Gateway:
                 self._lanes.later(lane, run, delay_s=again, urgency=Urgency.STOP, name=_RECONCILE)
 
         self._lanes.submit(lane, run, urgency=self._urgency(lane), name=_RECONCILE)
+
+    def _look_at_job_of(self, workload: Workload) -> None:
+        self._look_at(workload_lane(workload.metadata))
 
     def _look_for_owner(self, lane: LaneKey) -> None:
         async def run() -> None:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from opentelemetry.trace import Tracer
 
 from services.watcher.admission_events import AdmissionEvents
-from services.watcher.commands_queues import plan_check_active, plan_finalizer, plan_queue_status
+from services.watcher.commands_queues import plan_check_active, plan_cohort_status, plan_finalizer, plan_queue_status
 from services.watcher.commands_workload import StatusCommand, plan
 from services.watcher.lane_keys import lane_of
 from services.watcher.lanes import Lanes, Urgency
@@ -40,7 +40,7 @@ from shared.telemetry.traces import context_of
 logger = logging.getLogger(__name__)
 
 _STREAM = "COMMANDS"
-_INFORMATIONAL = (commands.ReportPending, commands.SetQueueStatus)
+_INFORMATIONAL = (commands.ReportPending, commands.SetQueueStatus, commands.SetCohortStatus)
 _REPLACED = Rejected("a newer command has replaced it")
 
 
@@ -60,7 +60,9 @@ class CommandRunner:
         budget: WriteBudget,
         tracer: Tracer,
         now: Callable[[], float],
+        look_again: Callable[[Workload], None],
     ) -> None:
+        """`look_again` has the job of a workload reconciled."""
         self._bus = bus
         self._store = store
         self._writer = writer
@@ -71,6 +73,7 @@ class CommandRunner:
         self._budget = budget
         self._tracer = tracer
         self._now = now
+        self._look_again = look_again
         self._newest: dict[str, OpenCommand] = {}
         """The newest open command, per subject."""
         self._informing: OrderedDict[str, OpenCommand] = OrderedDict()
@@ -122,6 +125,8 @@ class CommandRunner:
         now = self._moment()
         if isinstance(command, commands.SetQueueStatus):
             return bool(plan_queue_status(command, stored, now))
+        if isinstance(command, commands.SetCohortStatus):
+            return bool(plan_cohort_status(command, stored))
         if isinstance(command, commands.ReportPending) and isinstance(stored.object, Workload):
             planned = plan(command, stored.object, now)
             return not isinstance(planned, Refusal) and planned != stored.object.status
@@ -151,8 +156,12 @@ class CommandRunner:
             result = await self._result(command)
             span.set_attribute("outcome", "rejected" if isinstance(result, Rejected) else "applied")
         self._answer(taken, result)
-        if isinstance(result, Written) and result.changed and workload is not None:
-            self._tell(command, workload)
+        if isinstance(result, Written) and workload is not None:
+            if result.changed:
+                self._tell(command, workload)
+            elif isinstance(command, commands.Evict):
+                # Asked again for an eviction that is there: something on the way to the release must have been lost.
+                self._look_again(workload)
 
     async def _result(self, command: Command) -> Result:
         match command:
@@ -170,6 +179,8 @@ class CommandRunner:
                 return await self._change(
                     command, lambda stored: plan_queue_status(command, stored, self._moment()), status=True
                 )
+            case commands.SetCohortStatus():
+                return await self._change(command, lambda stored: plan_cohort_status(command, stored), status=True)
             case commands.SetCheckActive():
                 return await self._change(
                     command, lambda stored: plan_check_active(command, stored, self._moment()), status=True

@@ -1,6 +1,6 @@
 """What commands about queues, checks and finalizers make of their objects: pure functions, object in, merge patch out (empty: nothing to write)."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
@@ -9,9 +9,17 @@ from services.watcher.store import Stored
 from shared.api import conditions, names
 from shared.api.admission_check import AdmissionCheck
 from shared.api.cluster_queue import ClusterQueue, FlavorUsage, ResourceUsage
+from shared.api.cohort import Cohort
 from shared.api.conditions import Conditions
-from shared.api.local_queue import LocalQueue, LocalQueueFlavorUsage, LocalQueueResourceUsage
+from shared.api.local_queue import (
+    AdmissionFairSharingStatus,
+    LocalQueue,
+    LocalQueueFairSharingStatus,
+    LocalQueueFlavorUsage,
+    LocalQueueResourceUsage,
+)
 from shared.api.quantity import format_amount
+from shared.api.quota_groups import FairSharingStatus
 from shared.events import commands, objects
 from shared.jobs.manifest import JsonObject
 
@@ -32,6 +40,7 @@ def plan_queue_status(command: commands.SetQueueStatus, stored: Stored, now: dat
                     pending_workloads=command.pending,
                     reserving_workloads=command.reserving,
                     admitted_workloads=command.admitted,
+                    fair_sharing=_share(command.weighted_share),
                 ),
             ),
         )
@@ -48,10 +57,36 @@ def plan_queue_status(command: commands.SetQueueStatus, stored: Stored, now: dat
                     pending_workloads=command.pending,
                     reserving_workloads=command.reserving,
                     admitted_workloads=command.admitted,
+                    fair_sharing=_consumption(command, queue.status.fair_sharing),
                 ),
             ),
         )
     return Refusal(f"a {stored.kind} has no queue status")
+
+
+def plan_cohort_status(command: commands.SetCohortStatus, stored: Stored) -> JsonObject | Refusal:
+    """The status of a Cohort."""
+    cohort = stored.object
+    if not isinstance(cohort, Cohort):
+        return Refusal(f"a {stored.kind} has no status of a cohort")
+    return status_patch(cohort.status, replace(cohort.status, fair_sharing=_share(command.weighted_share)))
+
+
+def _share(weighted: int | None) -> FairSharingStatus | None:
+    return None if weighted is None else FairSharingStatus(weighted_share=weighted)
+
+
+def _consumption(
+    command: commands.SetQueueStatus, present: LocalQueueFairSharingStatus | None
+) -> LocalQueueFairSharingStatus | None:
+    if command.consumed is None:
+        return present
+    return LocalQueueFairSharingStatus(
+        weighted_share=0,
+        admission_fair_sharing_status=AdmissionFairSharingStatus(
+            consumed_resources=dict(command.consumed), last_update=datetime.fromtimestamp(command.consumed_at, UTC)
+        ),
+    )
 
 
 def _with_counts(command: commands.SetQueueStatus, patch: JsonObject) -> JsonObject:

@@ -49,7 +49,7 @@ def _plan(command: StatusCommand, workload: Workload, now: datetime) -> StatusPl
     match command:
         case commands.ReportPending():
             return transitions.report_pending(
-                status, command.reason, command.message, command.requests, now, generation
+                status, command.reason, command.message, command.requests, now, generation, gated=command.gated
             )
         case commands.Evict():
             return _evict(command, workload, now)

@@ -4,8 +4,10 @@
  2. Fold the log in order; each open decision goes into the lane of its workload, so that log order is kept per job and evictions go first among jobs.
  3. In the lane: is it the workload, the state, that was decided about? The answer comes from our own copy; the patch is bound to that copy.
     What the object carries already is applied; a state that has moved on is a rejection; no answer means: read again.
- 4. One outcome per decision. A decision that makes our code fail is put aside after the delivery limit, and rejected.
- 5. When an outcome is out and OBJECTS holds the state it names, the decision is settled; entries of the log below the first unsettled one are purged.
+ 4. Once an admission is written, the older slice of an elastic job that it replaces is finished. A victim that was on its way out already has its
+    job looked at again. Nobody is evicted for a preemptor that is not there any more.
+ 5. One outcome per decision. A decision that makes our code fail is put aside after the delivery limit, and rejected.
+ 6. When an outcome is out and OBJECTS holds the state it names, the decision is settled; entries of the log below the first unsettled one are purged.
 
 A decision of an earlier epoch is void: it is dropped without an outcome.
 """
@@ -68,7 +70,9 @@ class DecisionLog:
         events: AdmissionEvents,
         tracer: Tracer,
         now: Callable[[], float],
+        look_again: Callable[[Workload], None],
     ) -> None:
+        """`look_again` has the job of a workload reconciled."""
         self._bus = bus
         self._store = store
         self._writer = writer
@@ -77,6 +81,7 @@ class DecisionLog:
         self._events = events
         self._tracer = tracer
         self._now = now
+        self._look_again = look_again
         self._shard = ""
         self._epoch = 0
         self._turn = 0
@@ -193,13 +198,35 @@ class DecisionLog:
                 namespace, name, decision.uid, lambda workload: self._plan(decision, workload)
             )
             span.set_attribute("outcome", "rejected" if isinstance(result, Rejected) else "applied")
+        if isinstance(decision, Admit) and decision.replaces and not isinstance(result, Rejected):
+            await self._finish_replaced(decision)
         self._answer(id_, decision, entry, result)
         after = get_workload(self._store, namespace, name)
-        if not isinstance(result, Rejected) and result.changed and after is not None:
-            if isinstance(decision, Admit):
+        if isinstance(result, Rejected) or after is None:
+            return
+        match decision:
+            case Admit() if result.changed:
                 self._events.admitted(after, decision, self._now())
-            elif isinstance(decision, Preempt):
+            case Preempt() if result.changed:
                 self._events.preempted(after, decision)
+            case Preempt():
+                self._look_again(after)
+            case _:
+                pass
+
+    async def _finish_replaced(self, decision: Admit) -> None:
+        """The older slice of an elastic job is over once the newer one has its quota."""
+        message = f"Replaced by the workload slice {decision.key}"
+
+        def plan(workload: Workload) -> WorkloadStatus | Refusal:
+            now, generation = datetime.fromtimestamp(self._now(), UTC), workload.metadata.generation
+            return transitions.finish(workload.status, names.REASON_SLICE_REPLACED, message, now, generation)
+
+        namespace, name = split_key(decision.replaces)
+        result = await self._writer.workload_status(namespace, name, decision.replaced_uid, plan)
+        after = get_workload(self._store, namespace, name)
+        if not isinstance(result, Rejected) and result.changed and after is not None:
+            self._events.replaced(after, message)
 
     def _plan(self, decision: Decision, workload: Workload) -> WorkloadStatus | Refusal:
         now = datetime.fromtimestamp(self._now(), UTC)
@@ -209,7 +236,8 @@ class DecisionLog:
             case Admit():
                 return plan_admit(decision, workload, now)
             case Preempt():
-                return plan_preempt(decision, workload, now)
+                preemptor = get_workload(self._store, *split_key(decision.preemptor))
+                return plan_preempt(decision, workload, preemptor, now)
             case _:
                 return Refusal("second passes are not applied by this version")
 
@@ -303,21 +331,39 @@ def plan_admit(decision: Admit, workload: Workload, now: datetime) -> WorkloadSt
     )
 
 
-def plan_preempt(decision: Preempt, workload: Workload, now: datetime) -> WorkloadStatus | Refusal:
-    """The status with the eviction; a workload that is being evicted already will free its quota anyway."""
+def plan_preempt(
+    decision: Preempt, workload: Workload, preemptor: Workload | None, now: datetime
+) -> WorkloadStatus | Refusal:
+    """The status with the eviction; a workload that is being evicted already will free its quota anyway.
+
+    Without an incarnation the decision means the state that the victim's own Admit, just before it in the log, has left.
+    """
     if is_evicted(workload):
         return workload.status
     if not is_reserved(workload):
         return Refusal("the workload holds no quota")
-    if incarnation_of(workload) != decision.incarnation:
+    if decision.incarnation and incarnation_of(workload) != decision.incarnation:
         return Refusal("the workload has changed since it was decided about")
+    if not _waits(decision, preemptor):
+        return Refusal("the preemptor is gone, or does not want quota any more")
     return transitions.evict(
         workload.status,
-        names.REASON_PREEMPTED,
+        decision.eviction,
         decision.message,
         now,
         workload.metadata.generation,
-        preempted_reason=decision.reason,
+        preempted_reason=decision.reason if decision.eviction == names.REASON_PREEMPTED else "",
+    )
+
+
+def _waits(decision: Preempt, preemptor: Workload | None) -> bool:
+    """Is there still somebody to evict for?"""
+    return (
+        preemptor is not None
+        and preemptor.metadata.uid == decision.preemptor_uid
+        and preemptor.metadata.deletion_timestamp is None
+        and preemptor.spec.active
+        and not is_finished(preemptor)
     )
 
 

@@ -75,6 +75,7 @@ def _cluster_queue(found: ClusterQueue) -> objects.ClusterQueue:
     spec, status = found.spec, found.status
     fungibility, preemption = spec.flavor_fungibility, spec.preemption
     strategy = spec.admission_checks_strategy
+    migration = spec.concurrent_admission_policy.migration if spec.concurrent_admission_policy else None
     return objects.ClusterQueue(
         **_identity(found.metadata),
         cohort=spec.cohort_name,
@@ -94,6 +95,11 @@ def _cluster_queue(found: ClusterQueue) -> objects.ClusterQueue:
         stop_policy=spec.stop_policy,
         fair_weight=_weight(spec.fair_sharing),
         admission_mode=spec.admission_scope.admission_mode if spec.admission_scope else "",
+        migration_mode=migration.mode if migration else "",
+        last_acceptable_flavor=migration.constraints.last_acceptable_flavor_name
+        if migration and migration.constraints
+        else "",
+        weighted_share=status.fair_sharing.weighted_share if status.fair_sharing else None,
         status_pending=status.pending_workloads,
         status_reserving=status.reserving_workloads,
         status_admitted=status.admitted_workloads,
@@ -105,11 +111,14 @@ def _cluster_queue(found: ClusterQueue) -> objects.ClusterQueue:
 
 def _local_queue(found: LocalQueue) -> objects.LocalQueue:
     spec, status = found.spec, found.status
+    usage = status.fair_sharing.admission_fair_sharing_status if status.fair_sharing else None
     return objects.LocalQueue(
         **_identity(found.metadata),
         cluster_queue=spec.cluster_queue,
         stop_policy=spec.stop_policy,
         fair_weight=_weight(spec.fair_sharing),
+        consumed={resource: str(amount) for resource, amount in usage.consumed_resources.items()} if usage else {},
+        consumed_at=seconds(usage.last_update) if usage and usage.last_update else None,
         status_pending=status.pending_workloads,
         status_reserving=status.reserving_workloads,
         status_admitted=status.admitted_workloads,
@@ -120,12 +129,13 @@ def _local_queue(found: LocalQueue) -> objects.LocalQueue:
 
 
 def _cohort(found: Cohort) -> objects.Cohort:
-    spec = found.spec
+    spec, share = found.spec, found.status.fair_sharing
     return objects.Cohort(
         **_identity(found.metadata),
         parent=spec.parent_name,
         groups=_groups(spec.resource_groups),
         fair_weight=_weight(spec.fair_sharing),
+        weighted_share=share.weighted_share if share else None,
     )
 
 

@@ -23,7 +23,12 @@ from shared.events import objects
 from shared.events.incarnation import incarnation
 
 _INT32 = range(-(2**31), 2**31)
-_READ_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, names.ALLOWED_FLAVORS)
+_READ_ANNOTATIONS = (
+    names.ADMISSION_GATED_BY,
+    names.PRIORITY_BOOST,
+    names.ALLOWED_FLAVORS,
+    names.WORKLOAD_SLICE_REPLACEMENT_FOR,
+)
 
 
 def incarnation_of(workload: Workload) -> str:
@@ -77,6 +82,7 @@ def project_workload(workload: Workload, raw: bytes = b"") -> objects.Workload:
         conditions=conditions_of(status.conditions),
         admission=_admission(status.admission, spec.pod_sets) if status.admission else None,
         checks=tuple(_check(check) for check in status.admission_checks),
+        preemption_gates=_gates(workload),
         requeue_count=state.count if state else 0,
         requeue_at=seconds(state.requeue_at) if state and state.requeue_at else None,
         has_requeue_state=state is not None,
@@ -140,6 +146,17 @@ def _admission(admission: Admission, pod_sets: tuple[PodSet, ...]) -> objects.Ad
             )
             for assigned in admission.pod_set_assignments
         ),
+    )
+
+
+def _gates(workload: Workload) -> tuple[objects.PreemptionGate, ...]:
+    """The gates of the spec; one that the status does not know is closed."""
+    states = {state.name: state for state in workload.status.preemption_gates}
+    return tuple(
+        objects.PreemptionGate(gate.name, state.position == "Open", seconds(state.last_transition_time))
+        if (state := states.get(gate.name)) is not None
+        else objects.PreemptionGate(gate.name)
+        for gate in workload.spec.preemption_gates
     )
 
 

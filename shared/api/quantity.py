@@ -8,6 +8,7 @@ amount conventions of the queueing API (cpu counted in milli-cores, every other 
 """
 
 import re
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Literal
 
@@ -154,11 +155,14 @@ def request_units(resource: str, raw: "str | int | float | Quantity") -> int:
     return min(max(to_base_units(resource, raw), INT64_MIN), INT64_MAX)
 
 
-def format_amount(resource: str, units: int) -> str:
-    """Base units back to the text that goes into the API: cpu as milli, bytes in binary SI, others decimal SI."""
+def format_amount(resource: str, units: int, byte_resources: Collection[str] = ()) -> str:
+    """Base units back to the text that goes into the API: cpu as milli, bytes in binary SI, others decimal SI.
+
+    `byte_resources` names further resources that are counted in bytes (device capacities).
+    """
     if resource == CPU:
         return str(Quantity(units * _MILLI))
-    if is_byte_resource(resource):
+    if is_byte_resource(resource) or resource in byte_resources:
         # Read back once, as the API does: what binary suffixes cannot express ends in decimal ones (2000 -> 2k).
         return str(parse(str(Quantity(units * _NANO, "BinarySI"))))
     return str(Quantity(units * _NANO))

@@ -40,14 +40,19 @@ USED = frozenset(
         "resources.quotaCheckStrategy",
         "resources.excludeResourcePrefixes",
         "resources.transformations",
+        "fairSharing",
+        "admissionFairSharing",
         "internalCertManagement",
     }
 )
 """Paths that have an effect today, with all below them."""
 USED_GATES = frozenset(
     {
+        "AdmissionFairSharing",
         "CleanupProvisioningRequestsOnEviction",
         "DisableWaitForPodsReady",
+        "FairSharingPreemptWithinNominal",
+        "FairSharingPrioritizeNonBorrowing",
         "FinishOrphanedWorkloads",
         "FlavorFungibility",
         "FlavorFungibilityPreserveScanProgress",

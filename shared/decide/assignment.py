@@ -91,6 +91,17 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     """For a flavor that does not fit: the most severe PendingReason over its resources."""
 
 
+class PodSetError(msgspec.Struct, frozen=True, gc=False):
+    """Why a pod set cannot be had although quota was found.
+
+    Codes: no_topology_flavor_in_cluster_queue, no_topology_flavor_assigned, several_topology_flavors_assigned (flavors),
+    elastic_required_topology, elastic_preferred_topology.
+    """
+
+    code: str
+    flavors: tuple[str, ...] = ()
+
+
 class PodSetResult(msgspec.Struct, frozen=True):
     """The outcome for one pod set."""
 
@@ -102,25 +113,26 @@ class PodSetResult(msgspec.Struct, frozen=True):
     attempts: tuple[Attempt, ...] = ()
     failed: bool = False
     """Some resource it needs got no flavor, or its constraints are malformed."""
+    error: PodSetError | None = None
 
     @property
     def mode(self) -> Mode:
         """The worst over its resources."""
-        if self.failed:
+        if self.failed or self.error is not None:
             return Mode.NO_FIT
         return min((api_mode(choice.mode) for choice in self.flavors.values()), default=Mode.FIT)
 
-    def refusal(self) -> str:
-        """Why it does not fit: the least severe reason per group, then the most severe group."""
+    def no_fit_reason(self) -> str:
+        """Why it does not fit: the least severe reason per group, then the most severe group; empty if no attempt says."""
+        if not self.attempts:
+            return "" if self.error is not None else PendingReason.NO_MATCHING_FLAVOR
         by_group: dict[int, str] = {}
         for attempt in self.attempts:
             if attempt.mode is GranularMode.NO_FIT:
                 best = by_group.get(attempt.group)
                 if best is None or SEVERITY[attempt.refusal] < SEVERITY[best]:
                     by_group[attempt.group] = attempt.refusal
-        if not by_group:
-            return PendingReason.NO_MATCHING_FLAVOR
-        return max(by_group.values(), key=SEVERITY.__getitem__)
+        return max(by_group.values(), key=SEVERITY.__getitem__, default="")
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -141,10 +153,15 @@ class Assignment(msgspec.Struct, frozen=True):
         """Borrowing level: the largest over pod sets and resources."""
         return max((choice.level for pod_set in self.pod_sets for choice in pod_set.flavors.values()), default=0)
 
-    def refusal(self) -> str:
-        """The most severe reason over the pod sets that do not fit."""
-        reasons = [pod_set.refusal() for pod_set in self.pod_sets if pod_set.mode is Mode.NO_FIT]
+    def no_fit_reason(self) -> str:
+        """The most severe reason over the pod sets that do not fit; may be empty."""
+        reasons = [pod_set.no_fit_reason() for pod_set in self.pod_sets if pod_set.mode is Mode.NO_FIT]
         return max(reasons, key=SEVERITY.__getitem__, default="")
+
+    def refusal(self) -> str:
+        """The reason for its condition, which must not be empty when it does not fit."""
+        reason = self.no_fit_reason()
+        return reason or (PendingReason.NO_MATCHING_FLAVOR if self.mode is Mode.NO_FIT else "")
 
     def admission(self, cluster_queue: str) -> Admission:
         """The reservation this assignment stands for."""

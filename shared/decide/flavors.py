@@ -6,7 +6,7 @@ after borrowing or preemption. What preemption could give is asked of an Oracle;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -21,6 +21,14 @@ from shared.decide.assignment import (
     GranularMode,
     PodSetResult,
     preferred,
+)
+from shared.decide.topology_handoff import (
+    Placement,
+    inherited,
+    is_explicit,
+    needed_placements,
+    placed,
+    topology_mismatch,
 )
 from shared.model.cluster_queue import ClusterQueue, Fungibility, ResourceFlavor, ResourceGroup
 from shared.model.flavor_resources import Vector
@@ -58,6 +66,17 @@ class SearchSettings(msgspec.Struct, frozen=True, gc=False):
 DEFAULT_SETTINGS = SearchSettings()
 
 
+class SlicePart(msgspec.Struct, frozen=True):
+    """One pod set of the elastic slice that a workload replaces: what it holds and where."""
+
+    requests: Mapping[str, int]
+    flavors: Mapping[str, str]
+
+
+Slice = Mapping[str, SlicePart]
+"""Pod set -> its part of the replaced slice."""
+
+
 def assign(
     info: WorkloadInfo,
     queue: ClusterQueue,
@@ -68,10 +87,18 @@ def assign(
     settings: SearchSettings = DEFAULT_SETTINGS,
     progress: ScanProgress | None = None,
     cycle: int = 0,
+    placement: Placement | None = None,
+    replaces: Slice | None = None,
+    pinned: Mapping[str, Collection[str]] | None = None,
 ) -> Assignment:
-    """Flavors for all pod sets. Stops at the first pod set that cannot be assigned; later ones are left out of the usage."""
+    """Flavors for all pod sets. Stops at the first pod set that cannot be assigned; later ones are left out of the usage.
+
+    `placement` is asked whether pods find room (None: topologies are not looked at). `replaces`: the elastic slice whose flavors
+    are kept and whose usage is taken off. `pinned`: resource -> the only flavors to try (a recomputation within a cycle).
+    """
     search = _Search(queue, forest, flavors, oracle or NoPreemption(), settings, progress)
     search.allowed = info.allowed_flavors if settings.concurrent_admission else None
+    search.placement, search.replaces, search.pinned = placement, replaces or {}, pinned or {}
     found: dict[int, PodSetResult] = {}
     for unit in _units(info.pod_sets):
         results = search.unit(unit, [info.pod_sets[position] for position in unit])
@@ -79,6 +106,8 @@ def assign(
         if any(result.failed for result in results):
             break
     results = [found[position] for position in sorted(found)]
+    if placement is not None:
+        results = search.hand_off(info, results)
     tried = tuple(
         tuple((resource, choice.tried) for resource, choice in sorted(result.flavors.items())) for result in results
     )
@@ -96,11 +125,16 @@ class _Found:
         self.failed = False
 
     def fail(self, reasons: Iterable[FlavorReason], attempts: Iterable[Attempt]) -> None:
-        """One group has no flavor: the unit has none at all, and only this group's reasons count."""
-        self.failed = True
-        self.choices = {}
-        self.reasons = list(reasons)
-        self.attempts = list(attempts)
+        """A group has no flavor: the unit has none at all, and only the attempts of hopeless groups count.
+
+        The first such group gives the reasons; the others can only make the verdict worse.
+        """
+        if not self.failed:
+            self.failed = True
+            self.choices = {}
+            self.reasons = list(reasons)
+            self.attempts = []
+        self.attempts.extend(attempts)
 
 
 def _units(pod_sets: tuple[PodSetInfo, ...]) -> list[list[int]]:
@@ -130,6 +164,9 @@ class _Search:
         self.settings = settings
         self.progress = progress if settings.flavor_fungibility else None
         self.allowed: frozenset[str] | None = None
+        self.placement: Placement | None = None
+        self.replaces: Slice = {}
+        self.pinned: Mapping[str, Collection[str]] = {}
         self.assumed: Vector = {}
         policy = queue.preemption
         self.preempts_while_borrowing = policy.borrow_within_cohort != "Never" or (
@@ -141,24 +178,31 @@ class _Search:
     def unit(self, positions: list[int], pod_sets: list[PodSetInfo]) -> list[PodSetResult]:
         """Pod sets that share flavors: one flavor for each resource group they ask something of, for all of them together."""
         asked = [self._requests(pod_set) for pod_set in pod_sets]
-        total: dict[str, int] = {}
-        for requests in asked:
-            for resource, amount in requests.items():
-                total[resource] = total.get(resource, 0) + amount
+        charged = [self._charged(pod_set, requests) for pod_set, requests in zip(pod_sets, asked, strict=True)]
+        if len(charged) == 1:
+            total = charged[0]
+        else:
+            total = {}
+            for requests in charged:
+                for resource, amount in requests.items():
+                    total[resource] = total.get(resource, 0) + amount
         found = _Found()
+        seen: set[int] = set()
         for resource in sorted(total):
-            if resource in found.choices or found.failed:
-                continue
             group = self.queue.group_of.get(resource)
             if group is not None:
-                self._group(positions[0], pod_sets, group, resource, total, found)
+                if group not in seen:
+                    seen.add(group)
+                    self._group(positions[0], pod_sets, group, resource, total, found)
+            elif found.failed:
+                continue
             elif total[resource] and not self.settings.ignore_undeclared:
                 found.fail((FlavorReason("resource_not_in_cluster_queue", resource=resource),), ())
         results = []
-        for pod_set, requests in zip(pod_sets, asked, strict=True):
+        for pod_set, requests, usage in zip(pod_sets, asked, charged, strict=True):
             choices = {resource: found.choices[resource] for resource in requests if resource in found.choices}
             for resource, choice in choices.items():
-                self.assumed[choice.index] = self.assumed.get(choice.index, 0) + requests[resource]
+                self.assumed[choice.index] = self.assumed.get(choice.index, 0) + usage[resource]
             results.append(
                 PodSetResult(
                     pod_set.name,
@@ -178,6 +222,25 @@ class _Search:
             return pod_set.requests
         return {**pod_set.requests, "pods": pod_set.count}
 
+    def _charged(self, pod_set: PodSetInfo, requests: dict[str, int]) -> dict[str, int]:
+        """What counts against quota: of a workload that replaces an elastic slice only what it has more."""
+        part = self.replaces.get(pod_set.name)
+        if part is None:
+            return requests
+        return {resource: amount - part.requests.get(resource, 0) for resource, amount in requests.items()}
+
+    def hand_off(self, info: WorkloadInfo, results: list[PodSetResult]) -> list[PodSetResult]:
+        """The results after topology placement had its say."""
+        assert self.placement is not None
+        topology_flavors = [
+            name for name in self.queue.flavor_names() if name in self.flavors and self.flavors[name].topology
+        ]
+        inherited(info.pod_sets, results, topology_flavors)
+        needed = needed_placements(
+            info.pod_sets, tuple(results), topology_flavors, all_topology=self.all_topology, elastic=bool(self.replaces)
+        )
+        return placed(results, needed, self.placement)
+
     def _group(
         self,
         position: int,
@@ -196,6 +259,8 @@ class _Search:
         stopped = start
         for index in range(start, len(group.flavors)):
             stopped = index
+            if self.pinned and not self._is_pinned(group.flavors[index].name, wanted):
+                continue
             attempt, grades = self._flavor(pod_sets, group, number, index, wanted)
             attempts.append(attempt)
             grade = Grade(attempt.mode, attempt.level)
@@ -208,6 +273,8 @@ class _Search:
         if best is None:
             found.fail(reasons, attempts)
             return
+        if found.failed:
+            return
         _, chosen, grades = best
         found.attempts.extend(attempts)
         if any(each.mode is not GranularMode.FIT for each in grades.values()):
@@ -217,6 +284,9 @@ class _Search:
         for name in wanted:
             grade = grades[name]
             found.choices[name] = FlavorChoice(option.name, grade.mode, grade.level, tried, option.cells[name])
+
+    def _is_pinned(self, flavor: str, wanted: Mapping[str, int]) -> bool:
+        return all(flavor in self.pinned[resource] for resource in wanted if resource in self.pinned)
 
     def _go_on(self, grade: Grade) -> bool:
         """Should the next flavor be looked at before settling on one of this grade?"""
@@ -234,7 +304,7 @@ class _Search:
     ) -> tuple[Attempt, dict[str, Grade]]:
         """One flavor: do its nodes suit the pods, and how well does its quota do for each resource."""
         option = group.flavors[index]
-        mismatch = next(filter(None, (self._mismatch(pod_set, option.name) for pod_set in pod_sets)), None)
+        mismatch = next(filter(None, (self._mismatch(pod_set, option.name, group.covered) for pod_set in pod_sets)), None)
         if mismatch is not None:
             return Attempt(
                 option.name, number, GranularMode.NO_FIT, 0, (mismatch,), PendingReason.NO_MATCHING_FLAVOR
@@ -243,7 +313,13 @@ class _Search:
         reasons: list[FlavorReason] = []
         grades: dict[str, Grade] = {}
         for resource in sorted(wanted):
-            grade, reason, why = self._quota(option.cells[resource], option.name, resource, wanted[resource])
+            held = self._held_flavor(pod_sets, resource) if self.replaces else ""
+            if held and held != option.name:
+                grade = NO_FIT
+                reason: FlavorReason | None = FlavorReason("slice_flavor_pinned", flavor=option.name, detail=held)
+                why: str = PendingReason.NO_MATCHING_FLAVOR
+            else:
+                grade, reason, why = self._quota(option.cells[resource], option.name, resource, wanted[resource])
             grades[resource] = grade
             if reason is not None:
                 reasons.append(reason)
@@ -255,13 +331,23 @@ class _Search:
             refusal = ""
         return Attempt(option.name, number, worst.mode, worst.level, tuple(reasons), refusal), grades
 
-    def _mismatch(self, pod_set: PodSetInfo, name: str) -> FlavorReason | None:
+    def _held_flavor(self, pod_sets: list[PodSetInfo], resource: str) -> str:
+        """The flavor in which the replaced slice holds this resource."""
+        parts = [self.replaces[pod_set.name] for pod_set in pod_sets if pod_set.name in self.replaces]
+        return next((part.flavors[resource] for part in parts if resource in part.flavors), "")
+
+    def _mismatch(self, pod_set: PodSetInfo, name: str, covered: tuple[str, ...]) -> FlavorReason | None:
         if self.allowed is not None and name not in self.allowed:
             return FlavorReason("flavor_not_allowed", flavor=name)
         flavor = self.flavors.get(name)
         if flavor is None:
             return FlavorReason("flavor_missing", flavor=name)
-        if flavor.topology and not self.all_topology:
+        if self.placement is not None and pod_set.topology and is_explicit(pod_set):
+            levels = self.placement.levels(flavor.topology) if flavor.topology else None
+            wrong = topology_mismatch(pod_set, name, flavor.topology, levels, covered)
+            if wrong is not None:
+                return wrong
+        elif flavor.topology and not self.all_topology:
             return FlavorReason("flavor_topology_only", flavor=name)
         if flavor.taints:
             taint = untolerated_taint(flavor.taints, pod_set.tolerations, flavor.tolerations)

@@ -6,9 +6,15 @@ equal input always gives equal output.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
+from typing import Generic, Protocol, TypeVar
+
 import msgspec
 
 from shared.model.workload import WorkloadInfo, queue_timestamp
+
+Entry = TypeVar("Entry")
 
 HeadKey = tuple[bool, bool, int, int, float, str, str]
 
@@ -19,6 +25,8 @@ class HeadOrder(msgspec.Struct, frozen=True, gc=False):
     by_eviction: bool = True
     priority_within_cohort: bool = True
     prioritize_preemptors: bool = False
+    prioritize_non_borrowing: bool = True
+    """With fair sharing: heads that need not borrow go first."""
 
 
 def head_key(info: WorkloadInfo, level: int, preemptor: bool, order: HeadOrder) -> HeadKey:
@@ -36,3 +44,28 @@ def head_key(info: WorkloadInfo, level: int, preemptor: bool, order: HeadOrder) 
         info.uid,
         info.key,
     )
+
+
+class EntrySequence(Protocol[Entry]):
+    """Gives the entries of a cycle one after the other; the usage of the last one's ClusterQueue may have changed meanwhile."""
+
+    def next(self) -> Entry | None:
+        """The entry to process now; None when there is none left."""
+        ...
+
+    def rest(self) -> list[Entry]:
+        """Entries not given yet."""
+        ...
+
+
+class SortedEntries(Generic[Entry]):
+    """A fixed order."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._left = deque(entries)
+
+    def next(self) -> Entry | None:
+        return self._left.popleft() if self._left else None
+
+    def rest(self) -> list[Entry]:
+        return list(self._left)

@@ -34,8 +34,14 @@ def reduced(pod_sets: tuple[PodSetInfo, ...], step: int) -> tuple[PodSetInfo, ..
 def _shrunk(pod_set: PodSetInfo, count: int) -> PodSetInfo:
     if count == pod_set.count:
         return pod_set
-    requests = {resource: amount // pod_set.count * count for resource, amount in pod_set.requests.items()}
-    return msgspec.structs.replace(pod_set, count=count, requests=requests)
+    return msgspec.structs.replace(pod_set, count=count, requests=scaled(pod_set, count))
+
+
+def scaled(pod_set: PodSetInfo, count: int) -> dict[str, int]:
+    """What `count` pods of this pod set ask for: the share of one pod (integer) times the count."""
+    if pod_set.count == 0:
+        return dict.fromkeys(pod_set.requests, 0)
+    return {resource: amount // pod_set.count * count for resource, amount in pod_set.requests.items()}
 
 
 def largest(info: WorkloadInfo, attempt: Callable[[WorkloadInfo], Found | None]) -> Found | None:

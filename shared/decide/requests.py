@@ -13,8 +13,10 @@ from hashlib import blake2s
 import msgspec
 
 from shared.api import names
-from shared.api.quantity import parse
+from shared.api.quantity import parse, request_units
+from shared.decide.requests_adjust import adjusted, refused
 from shared.model.amounts import clamp, mul
+from shared.model.limit_range import NO_RULES, PodRules
 from shared.model.sources import AssignmentSource, ContainerSource, PodSetSource, WorkloadSource
 from shared.model.workload import (
     DECISIVE_CONDITIONS,
@@ -55,6 +57,21 @@ class RequestRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_RULES = RequestRules()
+
+
+class LogicalDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """Device claims of a workload as logical resources (core 3.6), by pod set; worked out where DeviceClasses are known."""
+
+    per_pod: Mapping[str, Mapping[str, str]] = {}
+    """Pod set -> resource -> quantity of one pod."""
+    replaced: Mapping[str, tuple[str, ...]] = {}
+    """Pod set -> extended resources that the logical ones stand for."""
+
+
+NO_DEVICES = LogicalDevices()
+
+_EMPTY: Mapping[str, str] = {}
+_NOTHING: Mapping[str, int] = {}
 
 
 def pod_requests(pod_set: PodSetSource) -> Nano:
@@ -104,21 +121,37 @@ def _raise_to(total: Nano, floor: Mapping[str, int]) -> None:
             total.setdefault(resource, 0)
 
 
-def transformed(requests: Mapping[str, int], rules: RequestRules) -> dict[str, int]:
-    """One pod's requests after exclusion and transformation, in model units (rounded up, at least 0)."""
-    kept = {
-        resource: Fraction(amount)
+def transformed(
+    requests: Mapping[str, int],
+    rules: RequestRules,
+    devices: Mapping[str, str] | None = None,
+    replaced: Iterable[str] = (),
+) -> dict[str, int]:
+    """One pod's requests after exclusion, transformation and devices, in model units (rounded up, at least 0).
+
+    `requests` in nano-units; `devices` are logical resources to add, `replaced` extended resources they stand for.
+    """
+    if not (rules.exclude_prefixes or rules.transformations or devices or replaced):
+        return {resource: _units(resource, amount) for resource, amount in requests.items()}
+    kept: dict[str, int | Fraction] = {
+        resource: amount
         for resource, amount in requests.items()
         if not (rules.exclude_prefixes and resource.startswith(rules.exclude_prefixes))
     }
     by_input = {transformation.input: transformation for transformation in rules.transformations}
     if by_input.keys() & kept.keys():
         kept = _transform(kept, by_input)
+    for resource in replaced:
+        kept.pop(resource, None)
+    for resource, raw in (devices or {}).items():
+        kept[resource] = kept.get(resource, 0) + parse(raw).nano
     return {resource: _units(resource, amount) for resource, amount in kept.items()}
 
 
-def _transform(requests: Mapping[str, Fraction], by_input: Mapping[str, Transformation]) -> dict[str, Fraction]:
-    retained: dict[str, Fraction] = {}
+def _transform(
+    requests: Mapping[str, int | Fraction], by_input: Mapping[str, Transformation]
+) -> dict[str, int | Fraction]:
+    retained: dict[str, int | Fraction] = {}
     generated: dict[str, Fraction] = {}
     for resource, amount in requests.items():
         rule = by_input.get(resource)
@@ -127,17 +160,18 @@ def _transform(requests: Mapping[str, Fraction], by_input: Mapping[str, Transfor
         if rule is None:
             continue
         factor = requests.get(rule.multiply_by) if rule.multiply_by else None
-        base = amount if factor is None else amount * factor / _NANO
+        base = Fraction(amount) if factor is None else Fraction(amount) * factor / _NANO
         for output, raw in rule.outputs:
             generated[output] = generated.get(output, Fraction(0)) + base * parse(raw).nano / _NANO
     for output, amount in generated.items():
-        retained[output] = retained.get(output, Fraction(0)) + max(Fraction(0), amount)
+        retained[output] = retained.get(output, 0) + max(Fraction(0), amount)
     return retained
 
 
-def _units(resource: str, nano: Fraction) -> int:
+def _units(resource: str, nano: int | Fraction) -> int:
     step = _MILLI if resource == "cpu" else _NANO
-    return clamp(max(0, -(-nano.numerator // (nano.denominator * step))))
+    units = -(-nano // step)
+    return clamp(units) if units > 0 else 0
 
 
 def effective_count(pod_set: PodSetSource, reclaimable: Mapping[str, int], rules: RequestRules) -> int:
@@ -147,43 +181,34 @@ def effective_count(pod_set: PodSetSource, reclaimable: Mapping[str, int], rules
     return pod_set.count - min(reclaimable.get(pod_set.name, 0), pod_set.count)
 
 
-def pod_set_info(pod_set: PodSetSource, reclaimable: Mapping[str, int], rules: RequestRules) -> PodSetInfo:
-    """The engine's view of one pod set. Raises QuantityError."""
+def pod_set_info(
+    pod_set: PodSetSource,
+    reclaimable: Mapping[str, int],
+    rules: RequestRules,
+    one: Nano | None = None,
+    devices: LogicalDevices = NO_DEVICES,
+) -> PodSetInfo:
+    """The engine's view of one (adjusted) pod set; `one` = requests of one pod, if known. Raises QuantityError."""
     count = effective_count(pod_set, reclaimable, rules)
-    one_pod = transformed(pod_requests(pod_set), rules)
+    raw = pod_requests(pod_set) if one is None else one
+    one_pod = transformed(
+        raw,
+        rules,
+        devices.per_pod.get(pod_set.name),
+        devices.replaced.get(pod_set.name, ()),
+    )
     return PodSetInfo(
         name=pod_set.name,
         count=count,
         requests={resource: mul(amount, count) for resource, amount in one_pod.items()},
         min_count=pod_set.min_count,
         group=pod_set.topology.get("podSetGroupName", ""),
+        topology=pod_set.topology or _EMPTY,
+        pod=transformed(raw, DEFAULT_RULES) if pod_set.topology else _NOTHING,
         node_selector=pod_set.node_selector,
         affinity_terms=pod_set.affinity_terms,
         tolerations=pod_set.tolerations,
     )
-
-
-def over_limit(pod_set: PodSetSource) -> tuple[str, ...]:
-    """Resources of which some container, or the pod as a whole, requests more than its own limit; sorted."""
-    found: set[str] = set()
-    pairs = [(container.requests, container.limits) for container in (*pod_set.init_containers, *pod_set.containers)]
-    pairs.append((pod_set.pod_requests or {}, pod_set.pod_limits or {}))
-    for requests, limits in pairs:
-        found.update(
-            resource
-            for resource, raw in requests.items()
-            if resource in limits and parse(raw).nano > parse(limits[resource]).nano
-        )
-    return tuple(sorted(found))
-
-
-def _invalid(pod_sets: Iterable[PodSetSource]) -> str:
-    parts = [
-        f"pod set {pod_set.name}: requests above limits for {', '.join(names)}"
-        for pod_set in pod_sets
-        if (names := over_limit(pod_set))
-    ]
-    return "; ".join(parts)
 
 
 def held(
@@ -197,7 +222,23 @@ def held(
         if left < count:
             usage = {resource: mul(amount // count, left) for resource, amount in usage.items()}
             count = left
-    return PodSetAssignment(name=assignment.name, count=count, flavors=dict(assignment.flavors), usage=usage)
+    return PodSetAssignment(
+        name=assignment.name,
+        count=count,
+        flavors=dict(assignment.flavors),
+        usage=usage,
+        delayed_topology=assignment.delayed_topology,
+    )
+
+
+def resource_requests_differ(
+    current: Mapping[str, Mapping[str, str]], totals: Mapping[str, Mapping[str, int]]
+) -> bool:
+    """Does status.resourceRequests (`current`: pod set -> resource -> quantity) say something else than these totals?"""
+    shown = {
+        name: {resource: request_units(resource, raw) for resource, raw in one.items()} for name, one in current.items()
+    }
+    return shown != {name: dict(one) for name, one in totals.items()}
 
 
 def _admission(source: WorkloadSource, rules: RequestRules) -> Admission | None:
@@ -213,43 +254,110 @@ def _admission(source: WorkloadSource, rules: RequestRules) -> Admission | None:
     )
 
 
+def _parent_uid(source: WorkloadSource) -> str:
+    return next((owner.uid for owner in source.owners if owner.controller and owner.kind == names.WORKLOAD), "")
+
+
 def _allowed_flavors(raw: str | None) -> frozenset[str] | None:
     return None if raw is None else frozenset(name.strip() for name in raw.split(",") if name.strip())
 
 
-def shape_hash(pod_sets: Iterable[tuple[PodSetSource, PodSetInfo]], priority: int, allowed: str | None = None) -> str:
-    """Equal for workloads that the scheduler cannot tell apart: names, labels, images and limits do not matter."""
-    parts = [
-        (
-            info.name,
-            info.count,
-            sorted(info.requests.items()),
-            info.min_count,
-            [(sorted(c.requests.items()), c.ports) for c in (*source.init_containers, *source.containers)],
-            len(source.init_containers),
-            sorted(source.node_selector.items()),
-            source.affinity_terms,
-            source.tolerations,
-            source.runtime_class,
-            sorted(source.overhead.items()),
-            sorted((source.pod_requests or {}).items()),
-            sorted(source.topology.items()),
+def hashes(
+    pod_sets: Iterable[tuple[PodSetSource, PodSetInfo]], priority: int, allowed: str | None = None
+) -> tuple[str, str]:
+    """(shape, family). The shape is equal for workloads that the scheduler cannot tell apart: names, labels, images and limits do not matter.
+
+    The family is equal for those that differ only in amounts and priority; empty where amounts are not all there is to compare.
+    """
+    kinds, amounts, comparable = [], [], True
+    for source, info in pod_sets:
+        containers = (*source.init_containers, *source.containers)
+        kinds.append(
+            (
+                info.name,
+                info.count,
+                sorted(info.requests),
+                info.min_count,
+                [container.ports for container in containers],
+                len(source.init_containers),
+                sorted(source.node_selector.items()),
+                source.affinity_terms,
+                source.tolerations,
+                source.runtime_class,
+                sorted(source.topology.items()),
+            )
         )
-        for source, info in pod_sets
-    ]
-    return blake2s(repr((parts, priority, allowed)).encode(), digest_size=8).hexdigest()
+        amounts.append(
+            (
+                sorted(info.requests.items()),
+                [sorted(container.requests.items()) for container in containers],
+                sorted(source.overhead.items()),
+                sorted((source.pod_requests or {}).items()),
+            )
+        )
+        comparable = comparable and info.min_count is None and not source.topology
+    family = blake2s(repr((kinds, allowed)).encode(), digest_size=8).hexdigest()
+    shape = blake2s(repr((family, amounts, priority)).encode(), digest_size=8).hexdigest()
+    return shape, family if comparable else ""
 
 
-def workload_info(source: WorkloadSource, rules: RequestRules = DEFAULT_RULES) -> WorkloadInfo:
-    """The engine's view of a workload. Raises QuantityError when a request cannot be read."""
-    pod_sets = tuple(pod_set_info(pod_set, source.reclaimable, rules) for pod_set in source.pod_sets)
+class _Spec(msgspec.Struct, frozen=True):
+    """What follows from the spec of a workload, whatever its status."""
+
+    pod_sets: tuple[PodSetInfo, ...]
+    invalid: str
+    shape: str
+    family: str
+
+
+def _spec(
+    source: WorkloadSource, rules: RequestRules, pod_rules: PodRules, devices: LogicalDevices, priority: int
+) -> _Spec:
+    templates = tuple(adjusted(pod_set, pod_rules) for pod_set in source.pod_sets)
+    ones = [pod_requests(pod_set) for pod_set in templates]
+    pod_sets = tuple(
+        pod_set_info(pod_set, source.reclaimable, rules, one, devices)
+        for pod_set, one in zip(templates, ones, strict=True)
+    )
+    shape = family = ""
+    if rules.equivalence_hashing:
+        shape, family = hashes(
+            zip(templates, pod_sets, strict=True), priority, source.annotations.get(names.ALLOWED_FLAVORS)
+        )
+    return _Spec(pod_sets, refused(zip(templates, ones, strict=True), pod_rules), shape, family)
+
+
+def _same_spec(source: WorkloadSource, before: WorkloadInfo, priority: int) -> bool:
+    """Is it sure that nothing changed that a `_Spec` is made of? The API server counts every change of a spec."""
+    return (
+        source.generation > 0
+        and source.generation == before.generation
+        and source.uid == before.uid
+        and priority == before.priority
+        and len(source.pod_sets) == len(before.pod_sets)
+        and tuple(sorted(source.reclaimable.items())) == before.reclaimable
+        and _allowed_flavors(source.annotations.get(names.ALLOWED_FLAVORS)) == before.allowed_flavors
+    )
+
+
+def workload_info(
+    source: WorkloadSource,
+    rules: RequestRules = DEFAULT_RULES,
+    pod_rules: PodRules = NO_RULES,
+    devices: LogicalDevices = NO_DEVICES,
+    before: WorkloadInfo | None = None,
+) -> WorkloadInfo:
+    """The engine's view of a workload. Raises QuantityError when a request cannot be read.
+
+    `pod_rules`: defaults and bounds of its namespace; `devices`: its device claims, worked out before (they survive updates).
+    `before`: an earlier view made by the same rules; what depends on the spec alone is taken over while that is the same.
+    """
     priority = source.priority + (source.priority_boost if rules.priority_boost else 0)
     finished = source.finished or any(c.type == "Finished" and c.status for c in source.conditions)
-    shape = ""
-    if rules.equivalence_hashing and not finished:
-        shape = shape_hash(
-            zip(source.pod_sets, pod_sets, strict=True), priority, source.annotations.get(names.ALLOWED_FLAVORS)
-        )
+    if before is not None and _same_spec(source, before, priority):
+        spec = _Spec(before.pod_sets, before.invalid, before.shape, before.family)
+    else:
+        spec = _spec(source, rules, pod_rules, devices, priority)
     key = f"{source.namespace}/{source.name}"
     return WorkloadInfo(
         namespace=source.namespace,
@@ -266,7 +374,7 @@ def workload_info(source: WorkloadSource, rules: RequestRules = DEFAULT_RULES) -
         base_priority=source.priority,
         active=source.active,
         finished=finished,
-        pod_sets=pod_sets,
+        pod_sets=spec.pod_sets,
         conditions=tuple(
             ConditionInfo(condition.type, condition.status, condition.reason, condition.changed)
             for condition in source.conditions
@@ -278,7 +386,11 @@ def workload_info(source: WorkloadSource, rules: RequestRules = DEFAULT_RULES) -
         admission=_admission(source, rules),
         gated_by=source.annotations.get(GATED_BY_ANNOTATION, ""),
         allowed_flavors=_allowed_flavors(source.annotations.get(names.ALLOWED_FLAVORS)),
-        invalid=_invalid(source.pod_sets),
-        shape=shape,
+        parent_uid=_parent_uid(source),
+        replaces=source.annotations.get(names.WORKLOAD_SLICE_REPLACEMENT_FOR, ""),
+        preemption_gated=any(not gate.open for gate in source.preemption_gates),
+        invalid=spec.invalid,
+        shape="" if finished else spec.shape,
+        family="" if finished else spec.family,
         job_uid=source.job_uid,
     )

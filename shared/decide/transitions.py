@@ -217,10 +217,13 @@ def report_pending(
     requests: Mapping[str, Mapping[str, int]] | None,
     now: datetime,
     generation: int,
+    *,
+    gated: bool = False,
 ) -> WorkloadStatus:
     """QuotaReserved=False with the reason of a refusal; the same status if it is reserved or already says so.
 
-    `requests`: pod set -> resource -> total in base units; None leaves status.resourceRequests alone.
+    `requests`: pod set -> resource -> total in base units; None leaves status.resourceRequests alone. `gated`: it would have to
+    preempt but a preemption gate is closed.
     """
     if is_reserved(status):
         return status
@@ -230,9 +233,13 @@ def report_pending(
         reason,
         conds.cut(message, conds.MAX_MESSAGE_BYTES),
     )
-    if same and shown == status.resource_requests:
+    told = not gated or conds.is_true(status.conditions, names.BLOCKED_ON_PREEMPTION_GATES)
+    if same and told and shown == status.resource_requests:
         return status
     conditions = _set(status.conditions, names.QUOTA_RESERVED, False, reason, message, now, generation)
+    if gated:
+        blocked = names.REASON_PREEMPTION_GATED
+        conditions = _set(conditions, names.BLOCKED_ON_PREEMPTION_GATES, True, blocked, message, now, generation)
     return sync_admitted(_with(status, conditions=conditions, resource_requests=shown), now, generation)
 
 

@@ -45,6 +45,8 @@ class ReportPending(_Command, frozen=True, kw_only=True, omit_defaults=True, tag
     """status.resourceRequests: pod set -> resource -> total in base units; None leaves it alone."""
     event: bool = True
     """Emit a Warning event whose reason is that of the condition."""
+    gated: bool = False
+    """It would have to preempt but a gate is closed: BlockedOnPreemptionGates goes with it."""
 
 
 class Evict(_Command, frozen=True, kw_only=True, omit_defaults=True, tag="commands.Evict/1"):
@@ -136,6 +138,19 @@ class SetQueueStatus(_Command, frozen=True, kw_only=True, omit_defaults=True, ta
     reservation: QueueUsage
     usage: QueueUsage
     active: Condition
+    weighted_share: int | None = None
+    """status.fairSharing.weightedShare of a ClusterQueue; None: no fair sharing, the field is removed."""
+    consumed: dict[str, str] | None = None
+    """admissionFairSharingStatus.consumedResources of a LocalQueue; None leaves it alone."""
+    consumed_at: int = 0
+    """admissionFairSharingStatus.lastUpdate, seconds since the epoch."""
+
+
+class SetCohortStatus(_Command, frozen=True, kw_only=True, omit_defaults=True, tag="commands.SetCohortStatus/1"):
+    """The status of a Cohort, whole."""
+
+    weighted_share: int | None = None
+    """status.fairSharing.weightedShare; None: no fair sharing, the field is removed."""
 
 
 class SetCheckActive(_Command, frozen=True, kw_only=True, omit_defaults=True, tag="commands.SetCheckActive/1"):
@@ -206,6 +221,7 @@ Command = (
     | FinishWorkload
     | SetFinalizer
     | SetQueueStatus
+    | SetCohortStatus
     | SetCheckActive
     | SetCheckState
     | CreateProvisioningRequest

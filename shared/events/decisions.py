@@ -55,13 +55,16 @@ class Admit(_Decision, frozen=True, kw_only=True, omit_defaults=True, tag="decis
     """Seconds since the epoch; for the wait time in the event."""
     considered: str = ""
     """Flavors looked at, for the event."""
+    replaces: str = ""
+    """`namespace/name` of the older slice of an elastic job that is finished once this is written, and its uid."""
+    replaced_uid: str = ""
 
 
 class Preempt(_Decision, frozen=True, kw_only=True, omit_defaults=True, tag="decisions.Preempt/1"):
-    """Evict this workload for another one."""
+    """Evict this workload for another one. An empty incarnation means whatever state its own Admit, which stands before it in the log, leaves."""
 
     reason: str
-    """InClusterQueue, InCohortReclamation, InCohortFairSharing or InCohortReclaimWhileBorrowing."""
+    """InClusterQueue, InCohortReclamation, InCohortFairSharing or InCohortReclaimWhileBorrowing; FlavorMigration for an eviction of that reason."""
     message: str
     preemptor: str
     """`namespace/name` of the workload that needs the quota."""
@@ -70,6 +73,8 @@ class Preempt(_Decision, frozen=True, kw_only=True, omit_defaults=True, tag="dec
     preemptor_cluster_queue: str = ""
     priority: int = 0
     preemptor_priority: int = 0
+    eviction: str = "Preempted"
+    """Reason of the Evicted condition: Preempted, or FlavorMigration, which sets no Preempted condition."""
 
 
 class SecondPass(_Decision, frozen=True, kw_only=True, omit_defaults=True, tag="decisions.SecondPass/1"):

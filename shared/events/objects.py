@@ -108,6 +108,8 @@ class PodSetAssignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     count: int
     flavors: dict[str, str] = {}
     usage: dict[str, int] = {}
+    delayed_topology: bool = False
+    """delayedTopologyRequest is Pending and there is no topologyAssignment yet."""
 
 
 class Admission(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -125,6 +127,14 @@ class CheckState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     requeue_after_s: int | None = None
     retry_count: int | None = None
     has_updates: bool = False
+
+
+class PreemptionGate(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A gate of spec.preemptionGates with its position in the status; `changed` is when it last moved."""
+
+    name: str
+    open: bool = False
+    changed: int = 0
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -151,6 +161,7 @@ class Workload(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="obje
     conditions: tuple[Condition, ...] = ()
     admission: Admission | None = None
     checks: tuple[CheckState, ...] = ()
+    preemption_gates: tuple[PreemptionGate, ...] = ()
     requeue_count: int = 0
     requeue_at: int | None = None
     """Seconds since the epoch."""
@@ -215,6 +226,12 @@ class ClusterQueue(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="
     stop_policy: str = "None"
     fair_weight: str = "1"
     admission_mode: str = ""
+    migration_mode: str = ""
+    """concurrentAdmissionPolicy.migration.mode."""
+    last_acceptable_flavor: str = ""
+    """concurrentAdmissionPolicy.migration.constraints.lastAcceptableFlavorName."""
+    weighted_share: int | None = None
+    """status.fairSharing.weightedShare; None = no such status."""
     status_pending: int = 0
     status_reserving: int = 0
     status_admitted: int = 0
@@ -227,6 +244,10 @@ class LocalQueue(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="ob
     cluster_queue: str = ""
     stop_policy: str = "None"
     fair_weight: str = "1"
+    consumed: dict[str, str] = {}
+    """admissionFairSharingStatus.consumedResources."""
+    consumed_at: int | None = None
+    """admissionFairSharingStatus.lastUpdate, seconds since the epoch; None = no such status."""
     status_pending: int = 0
     status_reserving: int = 0
     status_admitted: int = 0
@@ -239,6 +260,8 @@ class Cohort(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="object
     parent: str = ""
     groups: tuple[ResourceGroup, ...] = ()
     fair_weight: str = "1"
+    weighted_share: int | None = None
+    """status.fairSharing.weightedShare; None = no such status."""
 
 
 class ResourceFlavor(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.ResourceFlavor/1"):

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from shared.api.quantity import parse, quota_units
+from shared.model.admission_fair_sharing import UsageRecord
 from shared.model.flavor_resources import FlavorResources
 from shared.model.quota_cells import Quota
 from shared.model.sources import (
@@ -83,8 +84,10 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[CheckRule, ...] = ()
     stop_policy: str = "None"
     deleting: bool = False
-    fair_weight_milli: int = 1000
+    fair_weight: float = 1.0
     usage_based_admission: bool = False
+    last_acceptable_flavor: str = ""
+    """Concurrent admission: no migration to flavors after this one; empty = to any better one."""
 
     def flavor_names(self) -> tuple[str, ...]:
         """All flavors in the order of the spec."""
@@ -107,6 +110,9 @@ class LocalQueue(msgspec.Struct, frozen=True, gc=False):
     cluster_queue: str
     stop_policy: str = "None"
     deleting: bool = False
+    fair_weight: float = 1.0
+    consumed: UsageRecord | None = None
+    """Decayed consumption as its status tells, for admission fair sharing."""
 
     @property
     def stopped(self) -> bool:
@@ -119,7 +125,7 @@ class Cohort(msgspec.Struct, frozen=True, gc=False):
     name: str
     parent: str | None
     quotas: dict[int, Quota]
-    fair_weight_milli: int = 1000
+    fair_weight: float = 1.0
 
 
 class ResourceFlavor(msgspec.Struct, frozen=True):
@@ -130,6 +136,15 @@ class ResourceFlavor(msgspec.Struct, frozen=True):
     taints: tuple[TaintSource, ...] = ()
     tolerations: tuple[TolerationSource, ...] = ()
     topology: str = ""
+
+
+def _group_of(groups: tuple[ResourceGroupSource, ...]) -> dict[str, int]:
+    """The first group that covers each resource (validation allows only one)."""
+    found: dict[str, int] = {}
+    for index, group in enumerate(groups):
+        for resource in group.covered:
+            found.setdefault(resource, index)
+    return found
 
 
 def _quotas(groups: tuple[ResourceGroupSource, ...], interned: FlavorResources) -> dict[int, Quota]:
@@ -145,6 +160,11 @@ def _quotas(groups: tuple[ResourceGroupSource, ...], interned: FlavorResources) 
                     lending_limit=_limit(quota.resource, quota.lending_limit),
                 )
     return quotas
+
+
+def _weight(raw: str) -> float:
+    """A fair-sharing weight; a fraction of shares, hence no amount."""
+    return parse(raw).nano / 1e9
 
 
 def _limit(resource: str, raw: str | None) -> int | None:
@@ -165,7 +185,7 @@ def cluster_queue(source: ClusterQueueSource, interned: FlavorResources) -> Clus
         name=source.name,
         cohort=source.cohort or None,
         groups=tuple(_group(group, interned) for group in source.groups),
-        group_of={resource: index for index, group in enumerate(source.groups) for resource in group.covered},
+        group_of=_group_of(source.groups),
         quotas=_quotas(source.groups, interned),
         strict=source.strategy == "StrictFIFO",
         namespace_selector=source.namespace_selector,
@@ -183,22 +203,31 @@ def cluster_queue(source: ClusterQueueSource, interned: FlavorResources) -> Clus
         checks=tuple(CheckRule(rule.name, frozenset(rule.on_flavors)) for rule in source.checks),
         stop_policy=source.stop_policy or "None",
         deleting=source.deleting,
-        fair_weight_milli=parse(source.fair_weight).milli_value(),
+        fair_weight=_weight(source.fair_weight),
         usage_based_admission=source.admission_mode == "UsageBasedAdmissionFairSharing",
+        last_acceptable_flavor=source.last_acceptable_flavor,
     )
 
 
 def local_queue(source: LocalQueueSource) -> LocalQueue:
-    """The engine's view of a LocalQueue."""
+    """The engine's view of a LocalQueue. Raises QuantityError."""
+    record = None
+    if source.consumed_at is not None:
+        record = UsageRecord({name: parse(raw).nano for name, raw in source.consumed.items()}, source.consumed_at)
     return LocalQueue(
-        f"{source.namespace}/{source.name}", source.cluster_queue, source.stop_policy or "None", source.deleting
+        key=f"{source.namespace}/{source.name}",
+        cluster_queue=source.cluster_queue,
+        stop_policy=source.stop_policy or "None",
+        deleting=source.deleting,
+        fair_weight=_weight(source.fair_weight),
+        consumed=record,
     )
 
 
 def cohort(source: CohortSource, interned: FlavorResources) -> Cohort:
     """The engine's view of a Cohort object. Raises QuantityError."""
     return Cohort(
-        source.name, source.parent or None, _quotas(source.groups, interned), parse(source.fair_weight).milli_value()
+        source.name, source.parent or None, _quotas(source.groups, interned), _weight(source.fair_weight)
     )
 
 

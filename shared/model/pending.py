@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial
 
 import msgspec
 
-from shared.model.pending_queue import Item, PendingQueue, Preemptor, SortKey
+from shared.model.pending_groups import Item, SortKey
+from shared.model.pending_queue import PendingQueue, Preemptor
 from shared.model.workload import WorkloadInfo, queue_timestamp
 
 
@@ -86,12 +88,15 @@ class PendingQueues:
 
     # --- queues ----------------------------------------------------------------------------------------------------
 
-    def set_cluster_queue(self, name: str, *, strict: bool, active: bool) -> None:
-        """Add a ClusterQueue or change its strategy or activity."""
+    def set_cluster_queue(
+        self, name: str, *, strict: bool, active: bool, usage_of: Callable[[str], float] | None = None
+    ) -> None:
+        """Add a ClusterQueue or change its strategy or activity. `usage_of`: order its LocalQueues by this, smaller first."""
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = PendingQueue(name)
         queue.strict, queue.active = strict, active
+        queue.order_by_usage(usage_of)
         self._note_ready(queue)
 
     def remove_cluster_queue(self, name: str) -> list[WorkloadInfo]:
@@ -143,17 +148,16 @@ class PendingQueues:
 
     def _push(self, queue: PendingQueue, info: WorkloadInfo, now: float) -> None:
         item = Item(self._order(info), info)
-        parked = queue.inadmissible.get(info.key)
-        if parked is not None:
-            if not _changed_decisively(parked.info, info):
-                queue.inadmissible[info.key] = item
-                return
-            del queue.inadmissible[info.key]
-        in_heap = info.key in queue.heap
-        if (not in_heap and not info.backoff_expired(now)) or (
-            not in_heap and not queue.strict and info.shape and info.shape in queue.hash_reasons
-        ):
+        before = queue.waiting.get(info.key)
+        parked = before is not None and queue.is_parked(before)
+        if before is not None and parked and not _changed_decisively(before.info, info):
+            queue.replace_parked(item)
+        elif before is not None and not parked:
+            queue.push(item)
+        elif not info.backoff_expired(now):
             queue.park(item)
+        elif not queue.strict and info.shape and info.shape in queue.hash_reasons:
+            queue.park_with_shape(item)
         else:
             queue.push(item)
 
@@ -259,7 +263,7 @@ class PendingQueues:
             immediate = reason is not RequeueReason.NAMESPACE_MISMATCH if queue.strict else reason in _IMMEDIATE
         added = self._put_back(queue, info, immediate, now)
         if added and info.key in queue.inadmissible:
-            self._learn_shape(queue, info, reason, refusal)
+            self._learn_shape(queue, info, reason, refusal, now)
         self._note_ready(queue)
         return added
 
@@ -267,18 +271,22 @@ class PendingQueues:
         progress = self.progress.get(info.key)
         untried = progress is not None and progress.flavors_left()
         if info.backoff_expired(now) and (immediate or untried or queue.retry_cycle >= queue.pop_cycle):
-            parked = queue.inadmissible.pop(info.key, None)
-            if info.key in queue.heap:
+            before = queue.waiting.get(info.key)
+            if before is not None and not queue.is_parked(before):
                 return False
-            queue.push(parked or Item(self._order(info), info))
+            queue.push(before or Item(self._order(info), info))
             return True
-        if info.key in queue.inadmissible or info.key in queue.heap:
+        if info.key in queue.waiting:
             return False
         queue.park(Item(self._order(info), info))
         return True
 
-    def _learn_shape(self, queue: PendingQueue, info: WorkloadInfo, reason: RequeueReason, refusal: str) -> None:
+    def _learn_shape(
+        self, queue: PendingQueue, info: WorkloadInfo, reason: RequeueReason, refusal: str, now: float
+    ) -> None:
         if self.policy.equivalence_hashing and info.shape and not queue.strict and reason in _HOPELESS:
+            if info.backoff_expired(now):
+                queue.park_with_shape(Item(self._order(info), info))
             queue.park_shape(info.shape, refusal or "PendingEvaluation")
 
     def retry(self, cluster_queues: Iterable[str], now: float) -> int:
@@ -288,13 +296,7 @@ class PendingQueues:
             queue = self.queues.get(name)
             if queue is None:
                 continue
-            queue.retry_cycle = queue.pop_cycle
-            queue.hash_reasons.clear()
-            for key, item in list(queue.inadmissible.items()):
-                if item.info.backoff_expired(now) and self.matches(name, item.info.namespace):
-                    del queue.inadmissible[key]
-                    queue.push(item)
-                    moved += 1
+            moved += queue.retry(now, partial(self.matches, name))
             self._note_ready(queue)
         return moved
 
@@ -331,8 +333,14 @@ class PendingQueues:
         )
         return (-info.priority, stamp, info.uid, info.key)
 
+    def note_ready(self, cluster_queue: str) -> None:
+        """Workloads of this ClusterQueue were parked or woken by its owner."""
+        queue = self.queues.get(cluster_queue)
+        if queue is not None:
+            self._note_ready(queue)
+
     def _note_ready(self, queue: PendingQueue) -> None:
-        if queue.active and queue.heap:
+        if queue.active and queue.has_head():
             self._ready[queue.name] = None
         else:
             self._ready.pop(queue.name, None)
@@ -348,6 +356,7 @@ def _changed_decisively(old: WorkloadInfo, new: WorkloadInfo) -> bool:
         or old.reclaimable != new.reclaimable
         or old.pod_sets != new.pod_sets
         or old.invalid != new.invalid
+        or old.preemption_gated != new.preemption_gated
         or old.condition("Evicted") != new.condition("Evicted")
         or old.condition("Requeued") != new.condition("Requeued")
     )

@@ -25,6 +25,7 @@ class Node:
         "children",
         "cyclic",
         "declared",
+        "fair",
         "generation",
         "height",
         "is_cohort",
@@ -41,6 +42,8 @@ class Node:
         self.cyclic = False
         self.height = 0
         self.generation = 1
+        self.fair: object | None = None
+        """What fair sharing keeps about this node until the tree is rebuilt (`shared.decide.fair_share`)."""
         self.parent: Node | None = None
         self.quotas: Mapping[int, Quota] = {}
         self.cells: dict[int, Cell] = {}
@@ -238,6 +241,10 @@ class QuotaForest:
             self.refresh()
         return self._cell(self._queues[queue], index)
 
+    def node_cell(self, node: Node, index: int) -> Cell:
+        """The live cell of a node of this forest, which must be current (`queue_node` and `cohort_node` see to that)."""
+        return self._cell(node, index)
+
     def _cell(self, node: Node, index: int) -> Cell:
         cell = node.cells.get(index)
         return cell if cell is not None else self._new_cell(node, index)
@@ -393,6 +400,7 @@ def _rebuild(top: Node, cyclic: bool) -> list[Node]:
     order = _descendants(top)
     for node in order:
         node.cyclic = cyclic
+        node.fair = None
     for node in reversed(order):
         node.generation += 1
         if node.is_cohort:

@@ -43,7 +43,8 @@ class FlavorReason(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     Codes: over_max_capacity (assumed + requested > maximum), short_of_unused_quota (missing), affinity_mismatch,
     untolerated_taint (taint as key=value:effect), flavor_missing, resource_not_in_cluster_queue, flavor_topology_only, flavor_not_allowed,
-    malformed_affinity (detail).
+    malformed_affinity (detail), slice_flavor_pinned (detail = flavor of the replaced slice), flavor_without_topology,
+    flavor_topology_unknown, level_not_in_flavor (detail = level), no_placement (detail = why).
     """
 
     code: str

@@ -35,6 +35,10 @@ class PodSetInfo(msgspec.Struct, frozen=True, kw_only=True):
     min_count: int | None = None
     group: str = ""
     """Pod sets of the same group get the same flavors."""
+    topology: Mapping[str, str] = {}
+    """topologyRequest, as written."""
+    pod: Mapping[str, int] = {}
+    """What one pod asks for, without exclusion or transformation; only where a placement is asked for."""
     node_selector: Mapping[str, str] = {}
     affinity_terms: tuple[tuple[RequirementSource, ...], ...] | None = None
     tolerations: tuple[TolerationSource, ...] = ()
@@ -47,6 +51,8 @@ class PodSetAssignment(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     flavors: dict[str, str]
     usage: dict[str, int]
+    delayed_topology: bool = False
+    """Its placement was put off and is still missing."""
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -62,6 +68,15 @@ class Admission(msgspec.Struct, frozen=True):
             for pod_set in self.pod_sets
             for resource, flavor in pod_set.flavors.items()
         )
+
+    def unassigned(self) -> dict[str, int]:
+        """Usage of resources that got no flavor: it consumes no quota."""
+        total: dict[str, int] = {}
+        for pod_set in self.pod_sets:
+            for resource, amount in pod_set.usage.items():
+                if resource not in pod_set.flavors:
+                    total[resource] = total.get(resource, 0) + amount
+        return total
 
     def flavors(self) -> frozenset[str]:
         """All flavors in use."""
@@ -98,10 +113,18 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Admission gates still closed, as written in the annotation."""
     allowed_flavors: frozenset[str] | None = None
     """Flavors a variant of concurrent admission may use; None = all."""
+    parent_uid: str = ""
+    """Uid of the parent workload of a variant of concurrent admission."""
+    replaces: str = ""
+    """Key of the older slice this slice of an elastic job is to replace."""
+    preemption_gated: bool = False
+    """Some gate of spec.preemptionGates is not open."""
     invalid: str = ""
     """Why the requests are refused (above limits, LimitRange), or empty."""
     shape: str = ""
     """Equivalence hash: equal for workloads the scheduler cannot tell apart; empty = unknown."""
+    family: str = ""
+    """Equal for workloads that differ only in amounts and priority; empty = like no other."""
     job_uid: str = ""
 
     def condition(self, kind: str) -> ConditionInfo | None:

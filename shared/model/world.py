@@ -8,17 +8,19 @@ settled; they count as spent until `settle`), and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from shared.model import cluster_queue as configs
 from shared.model.activity import NOT_FOUND, Activity, Check, cluster_queue_activity
+from shared.model.admission_fair_sharing import AdmissionFairSharing, AfsSettings, charged_requests
 from shared.model.cluster_queue import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from shared.model.flavor_resources import FlavorResources, Vector
 from shared.model.matching import MalformedSelector, selector_matches
 from shared.model.pending import OrderPolicy, PendingQueues
 from shared.model.quota_tree import QuotaForest
+from shared.model.reservations import NEWEST, Rank, Reservations, rank_of
 from shared.model.sources import (
     AdmissionCheckSource,
     ClusterQueueSource,
@@ -43,7 +45,9 @@ class World:
     retries that changes asked for.
     """
 
-    def __init__(self, policy: OrderPolicy | None = None) -> None:
+    def __init__(self, policy: OrderPolicy | None = None, afs: AfsSettings | None = None) -> None:
+        self.afs = AdmissionFairSharing(afs) if afs is not None else None
+        """Usage of LocalQueues; None when admission fair sharing is not configured."""
         self.interned = FlavorResources()
         self.forest = QuotaForest()
         self.pending = PendingQueues(policy, self.namespace_matches)
@@ -59,6 +63,12 @@ class World:
         self.charges: dict[str, Charge] = {}
         self.assumed: dict[str, Admission] = {}
         """Decided reservations that are not settled, by workload key."""
+        self.preempting: dict[str, str] = {}
+        """Decided evictions that the objects do not show yet: workload key -> key of its preemptor."""
+        self.not_ready: dict[str, None] = {}
+        """Workloads that hold quota and whose pods are not ready."""
+        self.families: dict[str, dict[str, None]] = {}
+        """Uid of a parent workload -> keys of its variants."""
         self.members: dict[str, dict[str, None]] = {}
         """ClusterQueue -> keys of workloads counted in it (also for ClusterQueues that do not exist)."""
         self.inactive_by_order: frozenset[str] = frozenset()
@@ -70,6 +80,8 @@ class World:
         self.cycle = 0
         """Number of cycles run so far."""
         self._by_local: dict[str, dict[str, None]] = {}
+        self._reservations = Reservations()
+        self._assumed_at: dict[str, float] = {}
         self._retries: dict[str, None] = {}
 
     # --- objects ---------------------------------------------------------------------------------------------------
@@ -202,6 +214,10 @@ class World:
         if before == local:
             return
         self.local_queues[local.key] = local
+        if self.afs is not None:
+            self.afs.set_weight(local.key, local.fair_weight)
+            if local.consumed is not None:
+                self.afs.take_record(local.key, local.consumed)
         if local.stopped or local.deleting:
             self.pending.remove_local_queue(local.key)
         elif before is None or before.stopped or before.cluster_queue != local.cluster_queue:
@@ -211,6 +227,8 @@ class World:
         self.changes += 1
         self.local_queues.pop(key, None)
         self.pending.remove_local_queue(key)
+        if self.afs is not None:
+            self.afs.forget(key)
 
     def _open_local_queue(self, local: LocalQueue) -> None:
         if local.stopped or local.deleting:
@@ -228,7 +246,8 @@ class World:
         before = self.activities.get(name)
         self.activities[name] = activity
         self.forest.set_active(name, activity.active)
-        self.pending.set_cluster_queue(name, strict=config.strict, active=activity.active)
+        usage_of = self.afs.usage if self.afs is not None and config.usage_based_admission else None
+        self.pending.set_cluster_queue(name, strict=config.strict, active=activity.active, usage_of=usage_of)
         if activity.active and before is not None and not before.active:
             self.request_retry(name)
 
@@ -248,8 +267,16 @@ class World:
             self._leave_local(before)
         self.workloads[info.key] = info
         self._by_local.setdefault(info.queue_key, {})[info.key] = None
+        if info.parent_uid:
+            self.families.setdefault(info.parent_uid, {})[info.key] = None
+        if self.afs is not None:
+            name = info.admission.cluster_queue if info.admission is not None else ""
+            self.afs.follow(before, info, self._usage_based(name))
+            if before is None:
+                self._penalize(info.key)
         if info.key not in self.assumed:
             self._follow_object(info, now)
+        self._rank(info.key)
         if before is not None and info.admission is not None and before.priority != info.priority:
             self.request_retry(info.admission.cluster_queue)
 
@@ -259,9 +286,15 @@ class World:
         info = self.workloads.pop(key, None)
         if info is not None:
             self._leave_local(info)
+            self._leave_family(info)
         self.assumed.pop(key, None)
+        self._assumed_at.pop(key, None)
+        self.preempting.pop(key, None)
+        if self.afs is not None:
+            self.afs.gone(key)
         self.pending.remove(key)
         self._charge(key, None)
+        self._rank(key)
 
     def _leave_local(self, info: WorkloadInfo) -> None:
         keys = self._by_local.get(info.queue_key)
@@ -269,6 +302,36 @@ class World:
             keys.pop(info.key, None)
             if not keys:
                 del self._by_local[info.queue_key]
+
+    def _leave_family(self, info: WorkloadInfo) -> None:
+        family = self.families.get(info.parent_uid)
+        if family is not None:
+            family.pop(info.key, None)
+            if not family:
+                del self.families[info.parent_uid]
+
+    def _rank(self, key: str) -> None:
+        """Keep the order of possible victims, and who is not ready, as object and assumptions say."""
+        charge, info = self.charges.get(key), self.workloads.get(key)
+        if charge is None:
+            self._reservations.drop(key)
+            self.not_ready.pop(key, None)
+            return
+        if info is None or (key in self.assumed) or not info.is_true("PodsReady"):
+            self.not_ready[key] = None
+        else:
+            self.not_ready.pop(key, None)
+        if info is None:
+            # Nobody knows its priority: it cannot be chosen.
+            self._reservations.drop(key)
+            return
+        self._reservations.put(key, charge.admission.cluster_queue, rank_of(info, self.evicted(key), self._since(info)))
+
+    def _since(self, info: WorkloadInfo) -> float:
+        if info.key in self.assumed:
+            return self._assumed_at.get(info.key, NEWEST)
+        reserved = info.condition("QuotaReserved")
+        return reserved.changed if reserved is not None and reserved.status else NEWEST
 
     def _follow_object(self, info: WorkloadInfo, now: float) -> None:
         self._charge(info.key, info.admission)
@@ -305,11 +368,18 @@ class World:
 
     # --- decisions -------------------------------------------------------------------------------------------------
 
-    def assume(self, key: str, admission: Admission) -> None:
-        """A decision reserves quota for this workload: it counts as spent until `settle` (R6)."""
+    def assume(self, key: str, admission: Admission, at: float = NEWEST) -> None:
+        """A decision taken `at` reserves quota for this workload: it counts as spent until `settle` (R6)."""
         self.pending.remove(key)
         self.assumed[key] = admission
+        self._penalize(key)
+        self._assumed_at[key] = at
         self._charge(key, admission)
+        self._rank(key)
+
+    def assumed_at(self, key: str) -> float | None:
+        """When the assumed reservation of this workload was decided; None if there is none."""
+        return self._assumed_at.get(key)
 
     def settle(self, key: str, now: float) -> None:
         """The decision about this workload has its outcome and our view of the object is as new: only the object counts.
@@ -319,11 +389,54 @@ class World:
         self.changes += 1
         if self.assumed.pop(key, None) is None:
             return
+        self._assumed_at.pop(key, None)
         info = self.workloads.get(key)
+        if self.afs is not None and (info is None or info.admission is None):
+            self.afs.drop(key)
         if info is None:
             self._charge(key, None)
         else:
             self._follow_object(info, now)
+        self._rank(key)
+
+    def _penalize(self, key: str) -> None:
+        """Charge its LocalQueue in advance for a workload that is to be admitted."""
+        if self.afs is None:
+            return
+        info, admission = self.workloads.get(key), self.assumed.get(key)
+        if info is None or admission is None or info.is_true("Admitted"):
+            return
+        covered = self._usage_based(admission.cluster_queue)
+        if covered is not None:
+            self.afs.penalize(key, info.queue_key, charged_requests(info, covered))
+
+    def _usage_based(self, queue: str) -> Mapping[str, int] | None:
+        """The resources that a ClusterQueue covers, if it orders its LocalQueues by usage."""
+        config = self.cluster_queues.get(queue)
+        active = self.afs is not None and config is not None and config.usage_based_admission
+        return config.group_of if active and config is not None else None
+
+    def orders_by_usage(self, queue: str) -> bool:
+        """Is admission fair sharing in force in this ClusterQueue?"""
+        return self._usage_based(queue) is not None
+
+    def assume_preempted(self, key: str, preemptor: str) -> None:
+        """A decision evicts this workload: until `settle_preempted` it counts as evicted, whatever its object says."""
+        self.preempting[key] = preemptor
+        self._rank(key)
+
+    def settle_preempted(self, key: str, now: float) -> None:
+        """That decision has its outcome and our view of the object is as new: only the object tells whether it is evicted.
+
+        After a rejection it is not: its tree is looked at again.
+        """
+        self.changes += 1
+        if self.preempting.pop(key, None) is None:
+            return
+        self._rank(key)
+        charge = self.charges.get(key)
+        if charge is not None and not self.evicted(key):
+            self.request_retry(charge.admission.cluster_queue)
 
     # --- retries ---------------------------------------------------------------------------------------------------
 
@@ -345,6 +458,17 @@ class World:
         return self.pending.retry(sorted(names), now)
 
     # --- questions -------------------------------------------------------------------------------------------------
+
+    def evicted(self, key: str) -> bool:
+        """Is a workload that holds quota on its way out: by a decision, or by its object unless it was admitted since?"""
+        if key in self.preempting:
+            return True
+        info = self.workloads.get(key)
+        return key not in self.assumed and info is not None and info.is_true("Evicted")
+
+    def ranked(self, queue: str) -> Sequence[Rank]:
+        """Workloads counted in this ClusterQueue, in the order in which they would be preempted. Read only."""
+        return self._reservations.ranked(queue)
 
     def activity(self, queue: str) -> Activity:
         """Active condition of a ClusterQueue."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from shared.config.configuration import Configured
+from shared.config.fairness import FairnessSettings
 from shared.decide.cycle import CycleSettings
 from shared.decide.flavors import SearchSettings
 from shared.decide.order import HeadOrder
 from shared.decide.requests import RequestRules, Transformation
+from shared.decide.settings import FairSharing
+from shared.model.admission_fair_sharing import AfsSettings
 from shared.model.pending import OrderPolicy
+
+NOT_FAIR = FairnessSettings()
 
 
 def request_rules(configured: Configured) -> RequestRules:
@@ -39,8 +44,36 @@ def order_policy(configured: Configured) -> OrderPolicy:
     )
 
 
-def cycle_settings(configured: Configured) -> CycleSettings:
-    """How a cycle searches and sorts."""
+def fair_sharing(configured: Configured, settings: FairnessSettings) -> FairSharing | None:
+    """Whether cohorts are shared by weight, and whom that may preempt; None: they are not. The file wins over the settings."""
+    section = configured.configuration.fair_sharing
+    if section is None and not settings.fair_sharing:
+        return None
+    named = section.preemption_strategies if section is not None else tuple(settings.fair_sharing_strategies.split(","))
+    within_nominal = configured.gates["FairSharingPreemptWithinNominal"]
+    return (
+        FairSharing(strategies=named, preempt_within_nominal=within_nominal)
+        if named
+        else FairSharing(preempt_within_nominal=within_nominal)
+    )
+
+
+def admission_fair_sharing(configured: Configured, settings: FairnessSettings) -> AfsSettings | None:
+    """Whether and how LocalQueues take turns by past usage. The file wins over the settings."""
+    if not configured.gates["AdmissionFairSharing"]:
+        return None
+    section = configured.configuration.admission_fair_sharing
+    if section is None:
+        return settings.admission_fair_sharing()
+    return AfsSettings(
+        half_life_s=float(section.usage_half_life_time),
+        sampling_s=float(section.usage_sampling_interval),
+        weights=section.resource_weights,
+    )
+
+
+def cycle_settings(configured: Configured, settings: FairnessSettings = NOT_FAIR) -> CycleSettings:
+    """How a cycle searches, sorts and shares."""
     resources, gates = configured.configuration.resources, configured.gates
     ignore = gates["QuotaCheckStrategy"] and resources.quota_check_strategy == "IgnoreUndeclared"
     return CycleSettings(
@@ -49,7 +82,9 @@ def cycle_settings(configured: Configured) -> CycleSettings:
             by_eviction=_by_eviction(configured),
             priority_within_cohort=gates["PrioritySortingWithinCohort"],
             prioritize_preemptors=gates["PrioritizePreemptorWorkloads"],
+            prioritize_non_borrowing=gates["FairSharingPrioritizeNonBorrowing"],
         ),
+        fair=fair_sharing(configured, settings),
         preserve_scan_progress=gates["FlavorFungibilityPreserveScanProgress"],
         partial_admission=gates["PartialAdmission"],
     )

@@ -1,8 +1,9 @@
 """Decisions that are not settled yet, and what their outcomes said (R6).
 
 Between the log and the API server a decision counts as spent. It is kept from its entry in the log until its outcome is `rejected`, or `applied` and
-our view of the workload has reached the version that carries it. Outcomes may come before their decision and before the object; both are kept until
-the other side arrives. Quota is not computed here.
+our view of the workload has reached the version that carries it. A rejected Preempt is kept until our view shows what proved the rejection, else the
+same victim would be chosen again on the same old view. Outcomes may come before their decision and before the object; both are kept until the other
+side arrives. Quota is not computed here.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from shared.events.outcomes import DecisionOutcome
 
 
 class Assumed(msgspec.Struct, frozen=True):
-    """A decision in the log. `applied` is the version that carries it, None while there is no outcome."""
+    """A decision in the log, taken at `decided` (whole seconds since the epoch). `outcome` is what the gateway said, None so far."""
 
     id: DecisionId
     decision: Decision
-    applied: int | None = None
+    decided: int = 0
+    outcome: DecisionOutcome | None = None
 
 
 class Rejection(msgspec.Struct, frozen=True, gc=False):
@@ -39,6 +41,7 @@ class Rejection(msgspec.Struct, frozen=True, gc=False):
 class Settlement(msgspec.Struct, frozen=True):
     """A decision that no longer counts."""
 
+    id: DecisionId
     decision: Decision
     landed: bool
     why: str = ""
@@ -47,9 +50,10 @@ class Settlement(msgspec.Struct, frozen=True):
 class Assumptions:
     """States of a decision: unknown, early (outcome only), open, applied (waiting for the view), settled (forgotten)."""
 
-    def __init__(self, version_of: Callable[[str], int]) -> None:
-        """`version_of` gives the version of the newest state seen of a workload's key, its deletion included."""
+    def __init__(self, version_of: Callable[[str], int], uid_of: Callable[[str], str]) -> None:
+        """`version_of` gives the version of the newest state seen of a workload's key, its deletion included; `uid_of` its uid, empty if it is gone."""
         self._version_of = version_of
+        self._uid_of = uid_of
         self.epoch = 0
         self.folded = 0
         """Position of the newest entry of the log folded."""
@@ -76,7 +80,7 @@ class Assumptions:
         settled: list[Settlement] = []
         for index, decision in enumerate(batch.decisions):
             id_ = DecisionId(self.epoch, position, index)
-            assumed = Assumed(id_, decision)
+            assumed = Assumed(id_, decision, batch.decided_ns // 10**9)
             self._open.setdefault(decision.key, []).append(assumed)
             self._spending += isinstance(decision, Admit | Preempt)
             outcome = self._early.pop(id_, None)
@@ -99,9 +103,8 @@ class Assumptions:
 
     def seen(self, key: str) -> list[Settlement]:
         """The view of a workload moved on; what that settles."""
-        version = self._version_of(key)
-        done = [a for a in self._open.get(key, ()) if a.applied is not None and a.applied <= version]
-        return [self._settle(assumed, landed=True) for assumed in done]
+        done = [a for a in self._open.get(key, ()) if a.outcome is not None and self._is_over(a.decision, a.outcome)]
+        return [self._settle(assumed) for assumed in done]
 
     def caught_up(self) -> None:
         """Outcomes of decisions whose entries are purged will find no decision any more."""
@@ -111,14 +114,21 @@ class Assumptions:
 
     def _conclude(self, assumed: Assumed, outcome: DecisionOutcome) -> list[Settlement]:
         key = assumed.decision.key
-        if outcome.status == "rejected":
+        if outcome.status == "rejected" and not isinstance(assumed.decision, Preempt):
             self._reject(assumed.decision, outcome)
-            return [self._settle(assumed, landed=False, why=outcome.why)]
-        if outcome.version <= self._version_of(key):
-            return [self._settle(assumed, landed=True)]
         known = self._open[key]
-        known[known.index(assumed)] = msgspec.structs.replace(assumed, applied=outcome.version)
-        return []
+        concluded = msgspec.structs.replace(assumed, outcome=outcome)
+        known[known.index(assumed)] = concluded
+        return [self._settle(concluded)] if self._is_over(assumed.decision, outcome) else []
+
+    def _is_over(self, decision: Decision, outcome: DecisionOutcome) -> bool:
+        """Does our view say all that the outcome does?"""
+        key = decision.key
+        if outcome.status == "rejected" and not isinstance(decision, Preempt):
+            return True
+        if outcome.gone:
+            return self._uid_of(key) != decision.uid
+        return outcome.version <= self._version_of(key)
 
     def _reject(self, decision: Decision, outcome: DecisionOutcome) -> None:
         before = self.rejections.get(decision.key)
@@ -128,25 +138,39 @@ class Assumptions:
             decision.uid, decision.incarnation, outcome.version, outcome.gone, count
         )
 
-    def _settle(self, assumed: Assumed, *, landed: bool, why: str = "") -> Settlement:
+    def _settle(self, assumed: Assumed) -> Settlement:
         key = assumed.decision.key
         known = self._open[key]
         known.remove(assumed)
         if not known:
             del self._open[key]
         self._spending -= isinstance(assumed.decision, Admit | Preempt)
-        return Settlement(assumed.decision, landed, why)
+        outcome = assumed.outcome
+        landed = outcome is not None and outcome.status == "applied"
+        return Settlement(assumed.id, assumed.decision, landed, outcome.why if outcome is not None else "")
 
     @property
     def spending(self) -> int:
         """Unsettled Admits and Preempts: what the budget K bounds."""
         return self._spending
 
-    def admit_of(self, key: str) -> Admit | None:
-        """The newest unsettled Admit of a workload. An older one beside it is over for the author of the newer."""
+    def admit_of(self, key: str) -> tuple[Admit, int] | None:
+        """The newest unsettled Admit of a workload and when it was decided. An older one beside it is over for the author of the newer."""
         for assumed in reversed(self._open.get(key, ())):
             if isinstance(assumed.decision, Admit):
-                return assumed.decision
+                return assumed.decision, assumed.decided
+        return None
+
+    def preempt_of(self, key: str) -> Preempt | None:
+        """The newest unsettled Preempt of a workload, unless an unsettled Admit stands behind it: that one is about a later state."""
+        for assumed in reversed(self._open.get(key, ())):
+            match assumed.decision:
+                case Admit():
+                    return None
+                case Preempt() as preempt:
+                    return preempt
+                case _:
+                    pass
         return None
 
     def of(self, key: str) -> tuple[Assumed, ...]:

@@ -24,6 +24,7 @@ from shared.events.objects import (
 )
 from shared.events.subjects import ObjectName
 from shared.model.activity import NOT_FOUND, Activity, local_queue_activity
+from shared.model.admission_fair_sharing import AfsSettings
 from shared.model.pending import OrderPolicy
 from shared.model.workload import WorkloadInfo
 from shared.model.world import World
@@ -45,10 +46,15 @@ KINDS = (
 class Fold:
     """The newest objects and the World made of them."""
 
-    def __init__(self, policy: OrderPolicy | None = None, rules: RequestRules = DEFAULT_RULES) -> None:
+    def __init__(
+        self,
+        policy: OrderPolicy | None = None,
+        rules: RequestRules = DEFAULT_RULES,
+        afs: AfsSettings | None = None,
+    ) -> None:
         self._rules = rules
         self.objects = Objects()
-        self.world = World(policy) if policy is not None else World()
+        self.world = World(policy, afs)
         self.faults: dict[ObjectName, str] = {}
         """Why the newest state of an object could not be taken over into the model."""
 
@@ -71,19 +77,22 @@ class Fold:
         return change
 
     def _workload(self, key: str, new: Object | None, now: float) -> None:
-        if isinstance(new, Workload):
+        if isinstance(new, Workload) and not new.finished:
             before = self.world.workloads.get(key)
             if before is not None and before.requeue_at != new.requeue_at:
                 # Parked until a time that no longer holds: its place is found anew.
                 self.world.pending.remove(key)
-            self.world.upsert(self.info(new), now)
+            self.world.upsert(self.info(new, before), now)
         else:
             self.world.delete(key)
 
-    def info(self, workload: Workload) -> WorkloadInfo:
-        """The workload as decisions see it, with effective requests; unreadable ones make it invalid, but what it holds still counts."""
+    def info(self, workload: Workload, before: WorkloadInfo | None = None) -> WorkloadInfo:
+        """The workload as decisions see it, with effective requests; unreadable ones make it invalid, but what it holds still counts.
+
+        `before` is the view of an earlier version, if there is one.
+        """
         try:
-            return workload_info(workload, self._rules)
+            return workload_info(workload, self._rules, before=before)
         except QuantityError as error:
             name = ObjectName("workload", workload.namespace, workload.name)
             self.faults[name] = str(error)
@@ -121,11 +130,18 @@ class Fold:
         for queue in old_tree:
             world.request_retry(queue)
 
+    def _local_queue(self, name: ObjectName, new: LocalQueue) -> None:
+        try:
+            self.world.set_local_queue(new)
+        except QuantityError as error:
+            self.faults[name] = str(error)
+            self.world.set_local_queue(msgspec.structs.replace(new, fair_weight="1", consumed={}, consumed_at=None))
+
     def _simple(self, change: Change[Object]) -> None:
         world, key = self.world, change.name.key
         match change.new:
             case LocalQueue() as local_queue:
-                world.set_local_queue(local_queue)
+                self._local_queue(change.name, local_queue)
             case ResourceFlavor() as flavor:
                 world.set_resource_flavor(flavor)
             case AdmissionCheck() as check:

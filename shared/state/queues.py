@@ -14,6 +14,7 @@ from shared.decide.requests import DEFAULT_RULES, RequestRules
 from shared.events.objects import ClusterQueue, LocalQueue, Object, QueueUsage, Workload
 from shared.events.subjects import ObjectName
 from shared.model.activity import Activity
+from shared.model.admission_fair_sharing import AfsSettings
 from shared.model.flavor_resources import Vector
 from shared.state.folding import Fold
 from shared.state.objects import Change
@@ -78,14 +79,15 @@ def _add(total: Vector, vector: Vector, sign: int) -> None:
 class QueueView:
     """Fold feed items with `apply`, then ask. `take_changed` names the queues whose status may be another than before."""
 
-    def __init__(self, rules: RequestRules = DEFAULT_RULES) -> None:
+    def __init__(self, rules: RequestRules = DEFAULT_RULES, afs: AfsSettings | None = None) -> None:
         self._rules = rules
+        self._afs = afs
         self._start(0)
 
     def _start(self, epoch: int) -> None:
         self.epoch = epoch
         self.caught_up = False
-        self._fold = Fold(rules=self._rules)
+        self._fold = Fold(rules=self._rules, afs=self._afs)
         self.objects = self._fold.objects
         self.world = self._fold.world
         self._parts: dict[str, _Part] = {}

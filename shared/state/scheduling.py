@@ -4,8 +4,10 @@ The World holds queues, quota and waiting lines; `Assumptions` holds decisions t
 
 1. An object changes: the World takes it over. Decisions whose outcome named this version or an older one settle.
 2. A batch is read (or was just appended by us): its Admits count as spent, their workloads wait no more. The echo of our own batch is recognised by position.
+   The victims of its Preempts count as on their way out: they keep their quota, and are the first to be chosen by whoever needs some.
 3. An outcome is read: `rejected` frees the quota, is a retry for the whole cohort tree and puts the workload back in line, not before our view shows what
-   proved the rejection; `applied` waits until our view has the version that carries it.
+   proved the rejection; `applied` waits until our view has the version that carries it. A rejected Preempt waits like an applied one, and then the tree
+   is retried.
 4. A new epoch voids all older decisions.
 
 What waits, counts and is assumed at given positions does not depend on how the streams were interleaved. It decides nothing and knows no bus.
@@ -15,11 +17,14 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
+import msgspec
+
 from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled, Skipped
 from shared.decide.requests import DEFAULT_RULES, RequestRules
-from shared.events.decisions import Admit, Batch, Decision, EpochOpened, Positions
+from shared.events.decisions import Admit, Batch, Decision, DecisionId, EpochOpened, Positions, Preempt
 from shared.events.objects import Object, Workload
 from shared.events.outcomes import DecisionOutcome
+from shared.model.admission_fair_sharing import AfsSettings
 from shared.model.pending import OrderPolicy
 from shared.model.workload import Admission, PodSetAssignment
 from shared.model.world import World
@@ -32,20 +37,36 @@ REJECTION_BACKOFF_S = 1.0
 REJECTION_BACKOFF_MAX_S = 60.0
 
 
+class Setback(msgspec.Struct, frozen=True, gc=False):
+    """Preemptions of one workload that were rejected batch after batch: it is no head until `until`."""
+
+    uid: str
+    batch: DecisionId
+    count: int
+    at: float
+    until: float
+
+
 class SchedulerState:
     """Fold with `apply`, decide on `world`, tell `appended` what was decided. `dirty`: something changed that a cycle should look at."""
 
-    def __init__(self, policy: OrderPolicy | None = None, rules: RequestRules = DEFAULT_RULES) -> None:
+    def __init__(
+        self,
+        policy: OrderPolicy | None = None,
+        rules: RequestRules = DEFAULT_RULES,
+        afs: AfsSettings | None = None,
+    ) -> None:
         self.policy = policy
         self.rules = rules
+        self.afs = afs
         self.stories = Stories()
         self._start(0)
 
     def _start(self, epoch: int) -> None:
-        self.fold = Fold(self.policy, self.rules)
+        self.fold = Fold(self.policy, self.rules, self.afs)
         self.world = self.fold.world
         self.objects = self.fold.objects
-        self.assumptions = Assumptions(self._version_of)
+        self.assumptions = Assumptions(self._version_of, self._uid_of)
         self.assumptions.open_epoch(epoch)
         self.caught_up = False
         self.dirty = False
@@ -55,9 +76,14 @@ class SchedulerState:
         self._outcomes_position = 0
         self._timers: list[tuple[float, str]] = []
         self._not_before: dict[str, float] = {}
+        self._setbacks: dict[str, Setback] = {}
 
     def _version_of(self, key: str) -> int:
         return self.objects.version("workload", key)
+
+    def _uid_of(self, key: str) -> str:
+        found = self.objects.get(Workload, key)
+        return found.uid if found is not None else ""
 
     @property
     def epoch(self) -> int:
@@ -120,6 +146,7 @@ class SchedulerState:
             self.stories.tell(key, now, "seen", f"version {new.version}, incarnation {new.incarnation}")
         else:
             self.traces.pop(key, None)
+            self._setbacks.pop(key, None)
             self.stories.tell(key, now, "gone")
         self._finish(self.assumptions.seen(key), now)
         self._reconcile(key, now)
@@ -180,6 +207,10 @@ class SchedulerState:
             self.stories.tell(decision.key, now, what, settlement.why or _words(decision))
             self.dirty = True
             self._reconcile(decision.key, now)
+            if isinstance(decision, Preempt):
+                if not settlement.landed:
+                    self._preemption_failed(settlement.id, decision, now)
+                continue
             if settlement.landed or not isinstance(decision, Admit):
                 continue
             self.world.request_retry(decision.cluster_queue)
@@ -190,14 +221,40 @@ class SchedulerState:
                 heappush(self._timers, (now + delay, decision.key))
                 self._reconcile(decision.key, now)
 
+    def _preemption_failed(self, id_: DecisionId, preempt: Preempt, now: float) -> None:
+        """Whoever needs the quota looks again; after repeated failures within a minute not at once, for something that our view does not show stops it."""
+        self.world.request_retry(preempt.preemptor_cluster_queue)
+        before = self._setbacks.get(preempt.preemptor)
+        if before is not None and (
+            before.uid != preempt.preemptor_uid or now > before.at + 2 * REJECTION_BACKOFF_MAX_S
+        ):
+            before = None
+        batch = DecisionId(id_.epoch, id_.sequence, 0)
+        if before is not None and before.batch == batch:
+            return
+        count = before.count + 1 if before is not None else 1
+        delay = min(REJECTION_BACKOFF_S * 2.0 ** min(count - 2, 10), REJECTION_BACKOFF_MAX_S) if count > 1 else 0.0
+        self._setbacks[preempt.preemptor] = Setback(preempt.preemptor_uid, batch, count, now, now + delay)
+        if delay:
+            heappush(self._timers, (now + delay, preempt.preemptor))
+            self._reconcile(preempt.preemptor, now)
+
     def _reconcile(self, key: str, now: float) -> None:
         """Make the World agree with what is assumed about this workload."""
         world = self.world
-        admit = self.assumptions.admit_of(key)
-        if admit is not None:
+        preempt = self.assumptions.preempt_of(key)
+        if preempt is None:
+            if key in world.preempting:
+                world.settle_preempted(key, now)
+        elif world.preempting.get(key) != preempt.preemptor:
+            world.assume_preempted(key, preempt.preemptor)
+        found = self.assumptions.admit_of(key)
+        if found is not None:
+            admit, decided = found
             admission = admission_of(admit)
-            if world.assumed.get(key) != admission or key not in world.charges:
-                world.assume(key, admission)
+            known = world.assumed.get(key) == admission and key in world.charges
+            if not known or world.assumed_at(key) != decided:
+                world.assume(key, admission, at=decided)
             return
         if key in world.assumed:
             world.settle(key, now)
@@ -225,6 +282,9 @@ class SchedulerState:
             return True
         rejection = self.assumptions.rejections.get(key)
         info = self.world.workloads.get(key)
+        setback = self._setbacks.get(key)
+        if setback is not None and setback.until > now and info is not None and info.uid == setback.uid:
+            return True
         if rejection is None or info is None or info.uid != rejection.uid:
             return False
         return self._hides(rejection, info.version)
@@ -284,5 +344,7 @@ def _words(decision: Decision) -> str:
         case Admit():
             flavors = sorted({flavor for pod_set in decision.pod_sets for flavor in pod_set.flavors.values()})
             return f"Admit to {decision.cluster_queue} on {', '.join(flavors) or 'no flavor'}"
+        case Preempt():
+            return f"{decision.eviction} for {decision.preemptor} ({decision.reason})"
         case _:
             return type(decision).__name__

@@ -31,6 +31,8 @@ def snapshot(world: World) -> dict[str, object]:
         "workloads": dict(sorted(world.workloads.items())),
         "charges": {key: charge.admission for key, charge in sorted(world.charges.items())},
         "assumed": dict(sorted(world.assumed.items())),
+        "preempting": dict(sorted(world.preempting.items())),
+        "victims in order": {queue: list(world.ranked(queue)) for queue in sorted(world.members)},
         "members": {queue: sorted(keys) for queue, keys in sorted(world.members.items())},
         "waiting": {
             name: sorted(item.info.key for item in queue.items())
@@ -56,7 +58,7 @@ def facts(state: SchedulerState) -> dict[str, object]:
 
 def recomputed(state: SchedulerState, now: float) -> World:
     """The World as a newcomer would build it from the objects and assumptions held at `now`."""
-    fold = Fold(state.policy, state.rules)
+    fold = Fold(state.policy, state.rules, state.afs)
     held = state.objects.dump()
     position = 0
     for kind in ("resourceflavor", "admissioncheck", "topology", "cohort", "clusterqueue", "localqueue", "namespace"):
@@ -67,9 +69,11 @@ def recomputed(state: SchedulerState, now: float) -> World:
         position += 1
         fold.change(ObjectChanged(ObjectName("workload", object_.namespace, object_.name), object_, position), now)
     for key in state.assumptions.workloads():
-        admit = state.assumptions.admit_of(key)
+        admit, preempt = state.assumptions.admit_of(key), state.assumptions.preempt_of(key)
         if admit is not None:
-            fold.world.assume(key, admission_of(admit))
+            fold.world.assume(key, admission_of(admit[0]), at=admit[1])
+        if preempt is not None:
+            fold.world.assume_preempted(key, preempt.preemptor)
     for key in list(fold.world.workloads):
         if key not in fold.world.assumed and state.is_held_back(key, now):
             fold.world.pending.remove(key)

@@ -11,10 +11,13 @@ from typing import Any
 from shared.api.workload_status import WorkloadStatus
 from shared.decide.requests import RequestRules, workload_info
 from shared.decide.reservation import set_aside
+from shared.decide.single_cycle import Outcome
 from shared.model.pending import OrderPolicy, RequeueReason, ScanProgress
+from shared.model.second_pass import SecondPasses
 from shared.model.workload import WorkloadInfo
 from shared.model.world import World
-from tests.conformance import objects
+from tests.conformance import fairness, objects
+from tests.conformance.effective_requests import rules_of_pods
 from tests.conformance.scenario import Case, NotCovered
 
 Json = dict[str, Any]
@@ -45,6 +48,10 @@ class Engine:
         self.config: Json = raw.get("config") or {}
         self.now = objects.seconds(raw.get("now"))
         self.answers: Json = {}
+        self.limits: list[Json] = []
+        """LimitRanges and RuntimeClasses."""
+        self.outcome = Outcome()
+        """What the last cycle (or search for victims) decided."""
         self.rules = RequestRules(
             priority_boost=self.gate("PriorityBoost"), reclaimable_pods=self.gate("ReclaimablePods")
         )
@@ -54,14 +61,18 @@ class Engine:
                 by_eviction=strategy.get("timestamp", "Eviction") == "Eviction",
                 priority_within_cohort=self.gate("PrioritySortingWithinCohort"),
                 equivalence_hashing=self.gate("SchedulingEquivalenceHashing"),
-            )
+            ),
+            fairness.afs_settings(self.config, self.gate("AdmissionFairSharing")),
         )
         self.world.inactive_by_order = frozenset(self.config.get("inactiveClusterQueues") or ())
         self.known: set[str] = set()
+        self.second_passes = SecondPasses()
+        self.second_pass_infos: dict[str, WorkloadInfo] = {}
         self.raws: dict[tuple[str, str], Json] = {}
         self.existence_matters = "requeued" in (raw.get("expect") or {})
         """Cases about refused requeues name the workloads that exist; others leave that out."""
         self._load(raw.get("objects") or [])
+        fairness.seed_usage(self, raw.get("localQueueUsage") or {})
         if "usage" in raw:
             self._put_usage(raw["usage"])
 
@@ -70,10 +81,14 @@ class Engine:
         return self.gates.get(name, name not in GATES_OFF)
 
     def info(self, raw: Json) -> WorkloadInfo:
-        return workload_info(objects.workload(raw), self.rules)
+        namespace = raw["metadata"].get("namespace", "")
+        limits = [one for one in self.limits if one["metadata"].get("namespace", "") == namespace]
+        return workload_info(objects.workload(raw), self.rules, rules_of_pods(limits))
 
     def _load(self, raws: list[Json]) -> None:
         order = (
+            "LimitRange",
+            "RuntimeClass",
             "Namespace",
             "ResourceFlavor",
             "Topology",
@@ -99,7 +114,11 @@ class Engine:
             "ClusterQueue": lambda: world.set_cluster_queue(objects.cluster_queue(raw)),
             "LocalQueue": lambda: world.set_local_queue(objects.local_queue(raw)),
             "Workload": lambda: self._put_workload(raw),
+            "LimitRange": lambda: self.limits.append(raw),
+            "RuntimeClass": lambda: self.limits.append(raw),
         }
+        if raw["kind"] == "Node":
+            return
         if raw["kind"] not in setters:
             raise NotCovered(f"object of kind {raw['kind']}")
         self.raws[(raw["kind"], objects.key_of(raw))] = raw
@@ -155,6 +174,12 @@ class Engine:
         return {
             "/".join(pair): amount for pair, amount in self.world.interned.by_name(vector).items() if zeros or amount
         }
+
+    def step_shares(self, step: Json) -> None:
+        fairness.shares(self, step)
+
+    def step_borrowing_on(self, step: Json) -> None:
+        fairness.borrowing_on(self, step)
 
     def step_push(self, step: Json) -> None:
         info = self.info(step["workload"])
@@ -215,6 +240,34 @@ class Engine:
         for raw in step["objects"]:
             self._put(raw)
 
+    def step_delete(self, step: Json) -> None:
+        for one in step["objects"]:
+            self.raws.pop((one["kind"], one["key"]), None)
+            if not step.get("silent"):
+                self._delete(one["kind"], one["key"])
+
+    def _delete(self, kind: str, key: str) -> None:
+        world = self.world
+        removers: dict[str, Callable[[str], None]] = {
+            "Namespace": world.remove_namespace,
+            "ResourceFlavor": world.remove_resource_flavor,
+            "AdmissionCheck": world.remove_admission_check,
+            "Cohort": world.remove_cohort,
+            "ClusterQueue": world.remove_cluster_queue,
+            "LocalQueue": world.remove_local_queue,
+            "Workload": world.delete,
+        }
+        if kind not in removers:
+            raise NotCovered(f"deletion of a {kind}")
+        removers[kind](key)
+
+    def relabel(self, key: str) -> None:
+        """Another writer changes a label; the scheduler hears of it after it has decided."""
+        raw = self.raws["Workload", key]
+        changed = {**raw, "metadata": {**raw["metadata"], "labels": {"changed": "meanwhile"}}}
+        self.raws["Workload", key] = changed
+        self._put_workload(changed)
+
     def step_heads(self, step: Json) -> None:
         pending = self.world.pending
         heads = {queue: pending.pop(queue) for queue in pending.ready()}
@@ -230,6 +283,15 @@ class Engine:
                 if info is not None:
                     order[queue].append(info.key)
         self.answers["order"] = order
+
+    def step_second_pass(self, step: Json) -> None:
+        info = self.info(step["workload"])
+        self.second_pass_infos[info.key] = info
+        self.answers["queued"] = self.second_passes.request(info, step["attempt"], self.now)
+
+    def ready_second_passes(self) -> list[str]:
+        """Workloads whose second pass may start now."""
+        return sorted(info.key for info in self.second_passes.ready(self.now, self.second_pass_infos.get))
 
     def step_list(self, step: Json) -> None:
         queue = step["clusterQueue"]

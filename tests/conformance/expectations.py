@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from tests.conformance import cycle
+from tests.conformance import cycle, fairness, queue_numbers
 from tests.conformance.engine import Engine
 from tests.conformance.scenario import NotCovered, demand_equal
 
@@ -92,9 +91,9 @@ def _sets(raw: dict[str, list[str]]) -> dict[str, set[str]]:
 
 def _fair_weights(engine: Engine, wanted: Json) -> None:
     world = engine.world
-    queues = {queue: world.cluster_queues[queue].fair_weight_milli / 1000 for queue in _snapshot_queues(engine)}
+    queues = {queue: world.cluster_queues[queue].fair_weight for queue in _snapshot_queues(engine)}
     cohorts = {
-        name: world.cohorts[name].fair_weight_milli / 1000 if name in world.cohorts else 0
+        name: world.cohorts[name].fair_weight if name in world.cohorts else 0
         for name in world.forest.cohorts()
         if not world.forest.cohort_node(name).cyclic
     }
@@ -149,6 +148,10 @@ def _requeued_again(engine: Engine, wanted: bool) -> None:
     demand_equal("requeuedAgain", engine.requeue_once_more(), wanted)
 
 
+def _ready(engine: Engine, wanted: list[str]) -> None:
+    demand_equal("ready", engine.ready_second_passes(), sorted(wanted))
+
+
 _CHECKS: dict[str, Callable[[Engine, Any], None]] = {
     "available": _cells("available", lambda engine, queue, index: engine.world.forest.available(queue, index)),
     "potentiallyAvailable": _cells(
@@ -167,15 +170,26 @@ _CHECKS: dict[str, Callable[[Engine, Any], None]] = {
     "requeued": _answer("requeued"),
     "requeuedAgain": _requeued_again,
     "moved": _answer("moved"),
+    "queued": _answer("queued"),
+    "ready": _ready,
+    "clusterQueueStatus": queue_numbers.check_cluster_queues,
+    "localQueueStatus": queue_numbers.check_local_queues,
     "backoffExpired": _answer("backoffExpired"),
     "pending": _bucket("pending", "heap"),
     "inadmissible": _bucket("inadmissible", "inadmissible"),
     "pendingCount": _pending_count,
     "sticky": _sticky,
+    "shares": fairness.check_shares,
+    "borrowing": _answer("borrowing"),
+    "borrowingOnRequested": _answer("borrowingOnRequested"),
     "activity": _activity,
     "admissions": cycle.check_admissions,
-    "preempted": partial(cycle.check_none, "preempted"),
-    "evicted": partial(cycle.check_none, "evicted"),
+    "preempted": cycle.check_preempted,
+    "preemptedCount": cycle.check_preempted_count,
+    "evicted": cycle.check_evicted,
+    "skippedPreemptions": cycle.check_skipped,
+    "preemptionRecomputations": cycle.check_recomputations,
+    "podSetFlavors": cycle.check_pod_set_flavors,
     "events": cycle.check_events,
     "workloads": cycle.check_workloads,
 }

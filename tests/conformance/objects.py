@@ -116,7 +116,13 @@ def cluster_queue(raw: Json) -> o.ClusterQueue:
         stop_policy=spec.get("stopPolicy") or "None",
         fair_weight=str((spec.get("fairSharing") or {}).get("weight", "1")),
         admission_mode=(spec.get("admissionScope") or {}).get("admissionMode", ""),
+        last_acceptable_flavor=_last_acceptable(spec),
     )
+
+
+def _last_acceptable(spec: Json) -> str:
+    migration = (spec.get("concurrentAdmissionPolicy") or {}).get("migration") or {}
+    return str((migration.get("constraints") or {}).get("lastAcceptableFlavorName", ""))
 
 
 def local_queue(raw: Json) -> o.LocalQueue:
@@ -220,6 +226,7 @@ def admission(raw: Json | None) -> o.Admission | None:
                 count=one.get("count", 0),
                 flavors=_texts(one.get("flavors")),
                 usage={name: request_units(name, value) for name, value in (one.get("resourceUsage") or {}).items()},
+                delayed_topology=one.get("delayedTopologyRequest") == "Pending" and not one.get("topologyAssignment"),
             )
             for one in raw.get("podSetAssignments") or ()
         ),
@@ -250,6 +257,11 @@ def workload(raw: Json) -> o.Workload:
             )
             for one in status.get("admissionChecks") or ()
         ),
+        preemption_gates=_gates(spec, status),
+        owners=tuple(
+            o.Owner(one["apiVersion"], one["kind"], one["name"], one["uid"], bool(one.get("controller")))
+            for one in raw["metadata"].get("ownerReferences") or ()
+        ),
         requeue_count=requeue.get("count", 0),
         requeue_at=seconds(requeue_at) if requeue_at else None,
         has_requeue_state=bool(requeue),
@@ -257,6 +269,13 @@ def workload(raw: Json) -> o.Workload:
         annotations=annotations,
         job_uid=(raw["metadata"].get("labels") or {}).get("kueue.x-k8s.io/job-uid", ""),
         finished=any(one.type == "Finished" and one.status for one in read),
+    )
+
+
+def _gates(spec: Json, status: Json) -> tuple[o.PreemptionGate, ...]:
+    positions = {one["name"]: one.get("position") == "Open" for one in status.get("preemptionGates") or ()}
+    return tuple(
+        o.PreemptionGate(one["name"], positions.get(one["name"], False)) for one in spec.get("preemptionGates") or ()
     )
 
 

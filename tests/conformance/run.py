@@ -16,7 +16,7 @@ from hashlib import blake2s
 from pathlib import Path
 from typing import Any
 
-from tests.conformance import cycle, expectations, requests, waiting
+from tests.conformance import cycle, expectations, preemption, requests, waiting
 from tests.conformance.engine import Engine
 from tests.conformance.scenario import Case, Mismatch, NotCovered, read_folder
 
@@ -52,6 +52,8 @@ def run_case(case: Case) -> None:
     for step in case.raw["steps"]:
         if step["do"] == "cycle":
             cycle.run(engine)
+        elif step["do"] in preemption.STEPS:
+            preemption.STEPS[step["do"]](engine, step)
         else:
             engine.do(step)
         expectations.check(engine, step.get("expect") or {})

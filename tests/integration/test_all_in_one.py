@@ -306,14 +306,14 @@ async def test_given_certificates_and_a_configuration_file(installed: DevCluster
     config = certificates / "config.yaml"
     config.write_text(
         "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nmanageJobsWithoutQueueName: true\n"
-        "fairSharing: {preemptionStrategies: [LessThanInitialShare]}\n"
+        "multiKueue: {origin: here}\n"
     )
     one = start(
         "--install", "webhooks", WEBHOOK_CERT_DIR=str(certificates), KUEUE_CONFIG=str(config),
         FEATURE_GATES="PartialAdmission=false",
     )  # fmt: skip
     async with running(one):
-        assert "accepted, not used yet: fairSharing" in one.text
+        assert "accepted, not used yet: multiKueue" in one.text
         unnamed = manifests.job("unnamed", "x")
         del unnamed["metadata"]["labels"]
         await put(installed, unnamed)

@@ -33,6 +33,15 @@ def local_queue(name: str, namespace: str = "default", queue: str = "") -> Manif
     return {"apiVersion": API, "kind": "LocalQueue", "metadata": metadata, "spec": {"clusterQueue": queue or name}}
 
 
+def priority_class(name: str, value: int) -> Manifest:
+    return {"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
+
+
+def cohort(name: str, parent: str = "", **spec: Any) -> Manifest:
+    whole = {"parentName": parent, **spec} if parent else spec
+    return {"apiVersion": API, "kind": "Cohort", "metadata": {"name": name}, "spec": whole}
+
+
 def queue(name: str, cpu: str = "4", **spec: Any) -> list[Manifest]:
     """Flavor, ClusterQueue and LocalQueue (in `default`), all with that name."""
     return [flavor(name), cluster_queue(name, cpu, **spec), local_queue(name)]

@@ -43,6 +43,7 @@ from tests.integration.stack.manifests import (
     Manifest,
     as_list,
     cluster_queue,
+    cohort,
     create_job,
     flavor,
     job,
@@ -66,6 +67,8 @@ BY_ENFORCEMENT = {
 BY_ACCIDENT = {
     # Read when its creation got no answer, or the watch was faster than the answer: nothing brings that about at will.
     Grant(WATCHER, "autoscaling.x-k8s.io", "provisioningrequests", "get"),
+    # Read when the write of its share meets a change by somebody else; shares change seldom.
+    Grant(WATCHER, "kueue.x-k8s.io", "cohorts", "get"),
 }
 
 
@@ -131,7 +134,8 @@ class Life:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def life() -> AsyncIterator[Life]:
     options = ClusterOptions(default_pod_seconds=0.5, audit_policy=POLICY, apiserver_flags=(ENFORCEMENT,))
-    async with Stack(options) as stack, observing(stack.cluster.kubeconfig) as (client, seen):
+    fair = {"SLUICE_QUEUE_MANAGER_FAIR_SHARING": "true"}
+    async with Stack(options, settings=fair) as stack, observing(stack.cluster.kubeconfig) as (client, seen):
         yield Life(stack, client, seen)
 
 
@@ -153,7 +157,12 @@ async def test_granted_is_what_is_used(life: Life) -> None:
 
 
 async def _a_job_from_begin_to_end(life: Life) -> None:
-    await life.apply(*queue("rbac"))
+    await life.apply(*queue("rbac"), cohort("rbac"))
+
+    async def share_written() -> bool:
+        return any(c.resource == "cohorts/status" for c in life.made())
+
+    assert await eventually(share_written, 30)
     await create_job(life.client, job("rbac-0", "rbac"))
     await life.seen.until(lambda: "default/rbac-0" in life.seen.jobs, 20)
     await life.stack.cluster.kubectl("wait", "--for=condition=Complete", "job/rbac-0", "--timeout=40s")

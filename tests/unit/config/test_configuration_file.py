@@ -280,6 +280,7 @@ def test_what_has_no_effect_yet_is_told(file: File) -> None:
         "resources: {excludeResourcePrefixes: [x], deviceClassMappings: []}\n"
         "metrics: {enableClusterQueueResources: true, customLabels: []}\n"
         "fairSharing: {preemptionStrategies: [LessThanInitialShare]}\n"
+        "multiKueue: {origin: here}\n"
         "featureGates: {FailureRecoveryPolicy: true, PartialAdmission: false}\n"
     )
     assert configured.unused == (
@@ -287,7 +288,7 @@ def test_what_has_no_effect_yet_is_told(file: File) -> None:
         "waitForPodsReady.requeuingStrategy.backoffLimitCount",
         "resources.deviceClassMappings",
         "metrics.customLabels",
-        "fairSharing",
+        "multiKueue",
         "feature gate FailureRecoveryPolicy=true",
     )
 

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from shared.api.quantity import QuantityError
-from shared.decide.requests import RequestRules, Transformation, over_limit, pod_requests, transformed, workload_info
+from shared.decide.requests import RequestRules, Transformation, pod_requests, transformed, workload_info
+from shared.decide.requests_adjust import over_limit
 from shared.events.objects import Container, PodSet
 from shared.model.amounts import INT64_MAX
 from tests.unit.model.builders import condition, info, pod_set, reserved, workload

@@ -224,6 +224,9 @@ def test_pending_reports_are_written_only_when_they_say_something_new() -> None:
     assert status.resource_requests[0].resources == {"memory": "1Gi"}
     assert to.report_pending(status, "WaitingForQuota", "m", None, at(9), 1) is status
     assert to.report_pending(status, "WaitingForQuota", "m", {"main": {"memory": 2**30}}, at(9), 1) is status
+    gated = to.report_pending(status, "WaitingForQuota", "m", None, at(9), 1, gated=True)
+    assert truth(gated)["BlockedOnPreemptionGates"] == "T/PreemptionGated"
+    assert to.report_pending(gated, "WaitingForQuota", "m", None, at(9), 1, gated=True) is gated
     other = to.report_pending(status, "ExceedsMaxQuota", "m", None, at(9), 1)
     assert truth(other)["QuotaReserved"] == "F/ExceedsMaxQuota"
     assert conds.find(other.conditions, "QuotaReserved").last_transition_time == at(0)  # type: ignore[union-attr]

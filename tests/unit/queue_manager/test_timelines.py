@@ -168,7 +168,7 @@ class World:
         match command:
             case c.SetActive(active=active):
                 self.edit(active=active)
-            case c.SetFinalizer() | c.SetPriority() | c.SetCheckActive():
+            case c.SetFinalizer() | c.SetPriority() | c.SetCheckActive() | c.SetCohortStatus():
                 raise AssertionError(command)
             case c.CreateProvisioningRequest() | c.DeleteProvisioningRequest():
                 raise AssertionError(command)

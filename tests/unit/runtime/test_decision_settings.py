@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared.config.configuration import (
+    AdmissionFairSharing,
     Configuration,
     Configured,
     RequeuingStrategy,
@@ -10,11 +11,22 @@ from shared.config.configuration import (
     Transformation,
     WaitForPodsReady,
 )
+from shared.config.configuration import FairSharing as FairSharingSection
+from shared.config.durations import Duration
+from shared.config.fairness import FairnessSettings
 from shared.config.feature_gates import resolve
 from shared.decide.cycle import CycleSettings
 from shared.decide.requests import DEFAULT_RULES, pod_requests, transformed
+from shared.decide.settings import FairSharing
+from shared.model.admission_fair_sharing import AfsSettings
 from shared.model.pending import OrderPolicy
-from shared.runtime.decision_settings import cycle_settings, order_policy, request_rules
+from shared.runtime.decision_settings import (
+    admission_fair_sharing,
+    cycle_settings,
+    fair_sharing,
+    order_policy,
+    request_rules,
+)
 from tests.unit.model.builders import pod_set
 
 
@@ -84,3 +96,33 @@ def test_order_by_creation() -> None:
         configuration=Configuration(wait_for_pods_ready=wait), gates=resolve({"DisableWaitForPodsReady": True})
     )
     assert order_policy(off).by_eviction
+
+
+def test_fair_sharing_of_the_file_wins_over_the_settings() -> None:
+    own = FairnessSettings(fair_sharing=True, fair_sharing_strategies="LessThanInitialShare")
+    assert fair_sharing(Configured(), FairnessSettings()) is None
+    assert fair_sharing(Configured(), own) == FairSharing(strategies=("LessThanInitialShare",))
+    named = Configuration(fair_sharing=FairSharingSection(preemption_strategies=("LessThanOrEqualToFinalShare",)))
+    gates = resolve({"FairSharingPreemptWithinNominal": False, "FairSharingPrioritizeNonBorrowing": False})
+    both = Configured(configuration=named, gates=gates)
+    assert fair_sharing(both, own) == FairSharing(
+        strategies=("LessThanOrEqualToFinalShare",), preempt_within_nominal=False
+    )
+    assert cycle_settings(both, own).fair == fair_sharing(both, own)
+    assert not cycle_settings(both, own).order.prioritize_non_borrowing
+    unnamed = Configured(configuration=Configuration(fair_sharing=FairSharingSection()))
+    assert fair_sharing(unnamed, FairnessSettings()) == FairSharing()
+
+
+def test_admission_fair_sharing_of_the_file_wins_over_the_settings() -> None:
+    own = FairnessSettings(afs=True, afs_half_life_s=60.0, afs_sampling_s=5.0, afs_weights={"cpu": 2.0})
+    assert admission_fair_sharing(Configured(), FairnessSettings()) is None
+    assert admission_fair_sharing(Configured(), own) == AfsSettings(
+        half_life_s=60.0, sampling_s=5.0, weights={"cpu": 2.0}
+    )
+    assert admission_fair_sharing(configured(AdmissionFairSharing=False), own) is None
+    section = AdmissionFairSharing(usage_half_life_time=Duration(600), resource_weights={"memory": 0.0})
+    file = Configured(configuration=Configuration(admission_fair_sharing=section))
+    assert admission_fair_sharing(file, own) == AfsSettings(
+        half_life_s=600.0, sampling_s=300.0, weights={"memory": 0.0}
+    )

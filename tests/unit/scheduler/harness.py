@@ -16,7 +16,7 @@ from services.scheduler.service import Scheduler
 from services.scheduler.settings import SchedulerSettings
 from shared.bus.interface import ObjectWrite
 from shared.events.commands import ReportPending
-from shared.events.decisions import Admit, Batch, DecisionId
+from shared.events.decisions import Admit, Batch, DecisionId, Preempt
 from shared.events.objects import Admission, Object, Tombstone, Workload
 from shared.events.outcomes import CommandOutcome, DecisionOutcome
 from shared.testing.memory_bus import MemoryBroker
@@ -95,6 +95,16 @@ class Harness:
             if isinstance(decision, Admit)
         ]
 
+    def identified_preempts(self, epoch: int = 1) -> list[tuple[DecisionId, Preempt]]:
+        """All preemptions in the log, with their ids."""
+        return [
+            (DecisionId(epoch, item.position, index), decision)
+            for item in self.broker.logs.get(("0", epoch), [])
+            if isinstance(item.entry, Batch)
+            for index, decision in enumerate(item.entry.decisions)
+            if isinstance(decision, Preempt)
+        ]
+
     def stored(self, key: str) -> Workload:
         """The newest projection of a workload."""
         found = next(c.object for c in self.broker.objects.values() if c.name.kind == "workload" and c.name.key == key)
@@ -112,12 +122,21 @@ class Harness:
                 [DecisionOutcome(decision=id_, key=admit.key, uid=admit.uid, status="applied", version=self.version)]
             )
 
-    async def reject(self, id_: DecisionId, admit: Admit, version: int) -> None:
+    async def evict(self, id_: DecisionId, preempt: Preempt) -> None:
+        """What the gateway does with a preemption: object, then outcome."""
+        before = self.stored(preempt.key)
+        evicted = condition("Evicted", True, preempt.eviction, self.version + 1)
+        await self.put(with_condition(before, evicted, evictions=before.evictions + 1))
+        await self.gateway.settle(
+            [DecisionOutcome(decision=id_, key=preempt.key, uid=preempt.uid, status="applied", version=self.version)]
+        )
+
+    async def reject(self, id_: DecisionId, decision: Admit | Preempt, version: int) -> None:
         """Refuse a decision."""
         await self.gateway.settle(
             [
                 DecisionOutcome(
-                    decision=id_, key=admit.key, uid=admit.uid, status="rejected", version=version, why="edited"
+                    decision=id_, key=decision.key, uid=decision.uid, status="rejected", version=version, why="edited"
                 )
             ]
         )

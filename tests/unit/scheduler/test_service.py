@@ -11,7 +11,7 @@ from services.scheduler import faults
 from services.scheduler.handlers import Explanation
 from services.scheduler.settings import SchedulerSettings
 from shared.bus.interface import ObjectWrite
-from shared.decide import cycle, flavors
+from shared.decide import flavors, nomination
 from shared.decide.assignment import Assignment
 from shared.events.decisions import Batch, Positions
 from shared.events.objects import FlavorQuota
@@ -367,7 +367,7 @@ async def test_a_workload_that_breaks_the_cycle_stops_nobody_else(
             raise ZeroDivisionError("no such luck")
         return flavors.assign(info, *args, **more)
 
-    monkeypatch.setattr(cycle, "assign", fails_for_one)
+    monkeypatch.setattr(nomination, "assign", fails_for_one)
     monkeypatch.setattr(faults, "assign", fails_for_one)
     scheduler = harness.scheduler()
     async with harness.running(scheduler):

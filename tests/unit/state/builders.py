@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from shared.bus.interface import CaughtUp, Logged, ObjectChanged, Reset, Settled
-from shared.events.decisions import Admit, Batch, DecisionId, EpochOpened, Positions
+from shared.events.decisions import Admit, Batch, Decision, DecisionId, EpochOpened, Positions, Preempt
 from shared.events.incarnation import incarnation
 from shared.events.objects import (
     KINDS,
@@ -110,7 +110,7 @@ def released(before: Workload, **more: Any) -> Workload:
         condition("Evicted", True, "Preempted", before.version),
         condition("Requeued", True, "Preempted", before.version),
         admission=None,
-        evictions=before.evictions + 1,
+        evictions=before.evictions + (not any(c.type == "Evicted" and c.status for c in before.conditions)),
         **more,
     )
 
@@ -227,9 +227,37 @@ class Cluster:
         self.applied += 1
         if isinstance(item.entry, Batch):
             for index, decision in enumerate(item.entry.decisions):
+                id_ = DecisionId(self.epoch, item.position, index)
                 if isinstance(decision, Admit):
-                    self._apply(DecisionId(self.epoch, item.position, index), decision)
+                    self._apply(id_, decision)
+                elif isinstance(decision, Preempt):
+                    self._evict(id_, decision)
         return True
+
+    def _evict(self, id_: DecisionId, preempt: Preempt) -> None:
+        found, preemptor = self.workload(preempt.key), self.workload(preempt.preemptor)
+        if found is None or found.uid != preempt.uid:
+            version = found.version if found is not None else self.version
+            self._settle(id_, preempt, "rejected", version, gone=True)
+        elif any(c.type == "Evicted" and c.status for c in found.conditions):
+            self._settle(id_, preempt, "applied", found.version)
+        elif (
+            preemptor is None
+            or preemptor.uid != preempt.preemptor_uid
+            or preemptor.finished
+            or not preemptor.active
+            or found.finished
+            or found.admission is None
+            or preempt.incarnation not in ("", found.incarnation)
+        ):
+            self._settle(id_, preempt, "rejected", found.version)
+        else:
+            self.version += 1
+            evicted = condition("Evicted", True, preempt.eviction, self.version)
+            new = with_condition(found, evicted, evictions=found.evictions + 1, version=self.version)
+            self.truth[name_of(new)] = new
+            self._publish(name_of(new), new)
+            self._settle(id_, preempt, "applied", self.version)
 
     def _apply(self, id_: DecisionId, admit: Admit) -> None:
         found = self.workload(admit.key)
@@ -241,14 +269,18 @@ class Cluster:
         else:
             self.version += 1
             admission = Admission(admit.cluster_queue, admit.pod_sets)
-            conditions = (condition("QuotaReserved", True, changed=self.version), condition("Admitted", True))
+            conditions = [condition("QuotaReserved", True, changed=self.version), condition("Admitted", True)]
+            if any(c.type == "Evicted" for c in found.conditions):
+                conditions.append(condition("Evicted", False, "QuotaReserved", self.version))
             new = with_condition(found, *conditions, admission=admission, version=self.version)
             self.truth[name_of(new)] = new
             self._publish(name_of(new), new)
             self._settle(id_, admit, "applied", self.version)
 
-    def _settle(self, id_: DecisionId, admit: Admit, status: Any, version: int, *, gone: bool = False) -> None:
-        outcome = DecisionOutcome(decision=id_, key=admit.key, uid=admit.uid, status=status, version=version, gone=gone)
+    def _settle(self, id_: DecisionId, decision: Decision, status: Any, version: int, *, gone: bool = False) -> None:
+        outcome = DecisionOutcome(
+            decision=id_, key=decision.key, uid=decision.uid, status=status, version=version, gone=gone
+        )
         self.outcomes.append(Settled(outcome, len(self.outcomes) + 1))
 
     def used(self) -> dict[tuple[str, str], int]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
 import pytest
 
 from shared.events.decisions import Batch, Decision, DecisionId, Positions, Preempt, SecondPass
@@ -13,11 +14,12 @@ A, B = workload("a"), workload("b")
 
 
 class View:
-    """Versions by key."""
+    """Versions and uids by key."""
 
     def __init__(self) -> None:
         self.versions: dict[str, int] = {}
-        self.assumptions = Assumptions(lambda key: self.versions.get(key, 0))
+        self.uids: dict[str, str] = {}
+        self.assumptions = Assumptions(lambda key: self.versions.get(key, 0), lambda key: self.uids.get(key, ""))
         self.assumptions.open_epoch(1, 1)
 
 
@@ -27,7 +29,7 @@ def view() -> View:
 
 
 def batch(*decisions: Decision, epoch: int = 1) -> Batch:
-    return Batch(author="x", positions=Positions(epoch=epoch), decided_ns=0, decisions=decisions)
+    return Batch(author="x", positions=Positions(epoch=epoch), decided_ns=5_900_000_000, decisions=decisions)
 
 
 def outcome(
@@ -46,7 +48,7 @@ def outcome(
 def test_a_decision_counts_from_its_entry_on(view: View) -> None:
     assert view.assumptions.log(batch(admit_of(A), admit_of(B)), 2) == []
     assert view.assumptions.spending == 2
-    assert view.assumptions.admit_of("ns/a") == admit_of(A)
+    assert view.assumptions.admit_of("ns/a") == (admit_of(A), 5)
     assert [assumed.id for assumed in view.assumptions.of("ns/b")] == [DecisionId(1, 2, 1)]
 
 
@@ -135,11 +137,11 @@ def test_the_newest_admit_is_the_one_that_counts(view: View) -> None:
     view.assumptions.log(batch(admit_of(A, "other")), 3)
     newest = view.assumptions.admit_of("ns/a")
     assert newest is not None
-    assert newest.cluster_queue == "other"
+    assert newest[0].cluster_queue == "other"
     view.assumptions.outcome(outcome("rejected", 9, position=3))
     left = view.assumptions.admit_of("ns/a")
     assert left is not None
-    assert left.cluster_queue == "cq"
+    assert left[0].cluster_queue == "cq"
 
 
 def test_rejections_about_one_incarnation_are_counted(view: View) -> None:
@@ -171,3 +173,67 @@ def test_outcomes_of_purged_entries_are_dropped_once_caught_up(view: View) -> No
     view.assumptions.outcome(outcome("applied", 4, position=9))
     view.assumptions.caught_up()
     assert view.assumptions.dump()["early"] == {DecisionId(1, 9, 0): outcome("applied", 4, position=9)}
+
+
+def preempt_of(key: str = "ns/a", preemptor: str = "ns/p") -> Preempt:
+    name = key.partition("/")[2]
+    return Preempt(
+        key=key,
+        uid=f"uid-{name}",
+        incarnation="i",
+        reason="InClusterQueue",
+        message="m",
+        preemptor=preemptor,
+        preemptor_uid="u",
+    )
+
+
+def test_a_preemption_counts_until_the_view_shows_it(view: View) -> None:
+    view.uids["ns/a"] = "uid-a"
+    view.assumptions.log(batch(preempt_of()), 2)
+    assert view.assumptions.preempt_of("ns/a") == preempt_of()
+    assert view.assumptions.spending == 1
+    assert view.assumptions.outcome(outcome("applied", 9)) == []
+    assert view.assumptions.preempt_of("ns/a") == preempt_of()
+    view.versions["ns/a"] = 9
+    [settled] = view.assumptions.seen("ns/a")
+    assert (settled.id, settled.landed) == (DecisionId(1, 2, 0), True)
+    assert view.assumptions.preempt_of("ns/a") is None
+    assert view.assumptions.spending == 0
+
+
+def test_a_rejected_preemption_counts_until_the_view_shows_why(view: View) -> None:
+    view.uids["ns/a"], view.versions["ns/a"] = "uid-a", 8
+    view.assumptions.log(batch(preempt_of()), 2)
+    assert view.assumptions.outcome(outcome("rejected", 9)) == []
+    assert view.assumptions.preempt_of("ns/a") == preempt_of()
+    assert view.assumptions.rejections == {}, "the victim itself may be admitted"
+    view.versions["ns/a"] = 9
+    [settled] = view.assumptions.seen("ns/a")
+    assert (settled.landed, settled.why) == (False, "since")
+    assert view.assumptions.spending == 0
+
+
+def test_a_rejection_since_the_victim_is_gone_waits_for_its_end(view: View) -> None:
+    view.uids["ns/a"], view.versions["ns/a"] = "uid-a", 8
+    view.assumptions.log(batch(preempt_of()), 2)
+    gone = msgspec.structs.replace(outcome("rejected", 0), gone=True)
+    assert view.assumptions.outcome(gone) == []
+    view.uids["ns/a"] = ""
+    assert len(view.assumptions.seen("ns/a")) == 1
+
+
+def test_a_preemption_before_an_admission_is_about_an_older_state(view: View) -> None:
+    view.assumptions.log(batch(preempt_of()), 2)
+    view.assumptions.log(batch(admit_of(A)), 3)
+    assert view.assumptions.preempt_of("ns/a") is None
+    view.assumptions.log(batch(preempt_of(preemptor="ns/q")), 4)
+    newest = view.assumptions.preempt_of("ns/a")
+    assert newest is not None
+    assert newest.preemptor == "ns/q"
+
+
+def test_a_new_epoch_voids_preemptions(view: View) -> None:
+    view.assumptions.log(batch(preempt_of()), 2)
+    assert view.assumptions.open_epoch(2, 1) == ["ns/a"]
+    assert view.assumptions.preempt_of("ns/a") is None

@@ -226,6 +226,40 @@ async def test_local_queue_status_has_no_borrowed_quota(world: World) -> None:
     assert status["pendingWorkloads"] == 3
 
 
+async def test_shares_of_a_queue_and_a_cohort_come_and_go(world: World) -> None:
+    world.load("clusterqueue", {"metadata": metadata("cq"), "spec": {}})
+    world.load("cohort", {"metadata": metadata("team"), "spec": {}})
+    await twice(world, queue_status("clusterqueue", "cq", weighted_share=200))
+    assert world.api.one("clusterqueues", "cq", "")["status"]["fairSharing"] == {"weightedShare": 200}
+    await world.command(c.SetCohortStatus(id="a", kind="cohort", name="team", weighted_share=0))
+    assert world.api.one("cohorts", "team", "")["status"] == {"fairSharing": {"weightedShare": 0}}
+    await world.command(queue_status("clusterqueue", "cq", id="b"))
+    assert "fairSharing" not in world.api.one("clusterqueues", "cq", "")["status"]
+    await world.command(c.SetCohortStatus(id="c", kind="cohort", name="team"))
+    assert world.api.one("cohorts", "team", "")["status"] == {}
+
+
+async def test_past_usage_of_a_local_queue_stays_until_it_is_written_anew(world: World) -> None:
+    world.load("localqueue", {"metadata": metadata("lq", namespace="team"), "spec": {"clusterQueue": "cq"}})
+    await world.command(queue_status("localqueue", "lq", "team", consumed={"cpu": "1500m"}, consumed_at=AT, id="a"))
+    wanted = {
+        "weightedShare": 0,
+        "admissionFairSharingStatus": {"consumedResources": {"cpu": "1500m"}, "lastUpdate": NOW_TEXT},
+    }
+    assert world.api.one("localqueues", "lq")["status"]["fairSharing"] == wanted
+    await world.command(queue_status("localqueue", "lq", "team", pending=9, id="b"))
+    assert world.api.one("localqueues", "lq")["status"]["fairSharing"] == wanted
+    await world.command(queue_status("localqueue", "lq", "team", consumed={}, consumed_at=AT + 60, id="c"))
+    usage = world.api.one("localqueues", "lq")["status"]["fairSharing"]["admissionFairSharingStatus"]
+    assert usage.get("consumedResources", {}) == {}
+
+
+async def test_a_gated_preemptor_is_told_so_in_the_same_write(world: World) -> None:
+    await twice(world, c.ReportPending(**WHO, reason="WaitingForQuota", message="m", gated=True))
+    assert world.condition("BlockedOnPreemptionGates") == ("True", "PreemptionGated")
+    assert world.condition("QuotaReserved") == ("False", "WaitingForQuota")
+
+
 def _taken(world: World, subject: str, sequence: int) -> bool:
     newest = world.gateway._commands._newest.get(subject)
     return newest is not None and newest.sequence == sequence

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -167,7 +168,6 @@ async def test_a_gateway_that_died_before_the_outcome_finds_its_write_applied(wo
 
 
 async def test_a_preemption_evicts_and_tells_both_sides(world: World) -> None:
-    world.load("workload", workload("p"))
     await world.decide(world.admit())
     await world.decide(world.preempt())
     assert world.condition("Evicted") == ("True", "Preempted")
@@ -190,6 +190,68 @@ async def test_a_victim_that_is_evicted_already_or_holds_nothing(world: World) -
     await world.decide(world.preempt(incarnation="0" * 12))
     assert [s for s, _ in statuses(world)] == ["rejected", "applied", "applied", "applied"]
     assert world.workload()["status"]["schedulingStats"]["evictions"][0]["count"] == 1
+
+
+async def test_a_victim_may_be_evicted_as_its_own_admission_has_left_it(world: World) -> None:
+    admit = world.admit()
+    await world.decide(admit, world.preempt(incarnation=""))
+    assert [s for s, _ in statuses(world)] == ["applied", "applied"]
+    assert world.condition("Evicted") == ("True", "Preempted")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"active": False}},
+        {"status": {"conditions": [condition("Finished")]}},
+        {"metadata": {"deletionTimestamp": NOW_TEXT}},
+        {"metadata": {"uid": "another"}},
+    ],
+)
+async def test_nobody_is_evicted_for_a_preemptor_that_is_gone(
+    world: World, change: dict[str, dict[str, object]]
+) -> None:
+    await world.decide(world.admit())
+    preempt = world.preempt()
+
+    def edit(document: dict[str, Any]) -> None:
+        for part, fields in change.items():
+            document[part] |= fields
+
+    world.edit("workload", "p", edit)
+    await world.decide(preempt)
+    assert statuses(world)[-1] == ("rejected", "the preemptor is gone, or does not want quota any more")
+    assert world.condition("Evicted") is None
+    (last,) = [o for o in world.outcomes if o.status == "rejected"]
+    assert (last.gone, last.version) == (False, int(world.workload()["metadata"]["resourceVersion"]))
+
+
+async def test_a_preemptor_that_was_deleted(world: World) -> None:
+    await world.decide(world.admit())
+    preempt = world.preempt()
+    del world.api.objects["workloads", "team", "p"]
+    world.deliver("workload", "p")
+    await world.decide(preempt)
+    assert statuses(world)[-1][0] == "rejected"
+    assert world.condition("Evicted") is None
+
+
+async def test_a_migration_is_an_eviction_without_preemption(world: World) -> None:
+    await world.decide(world.admit())
+    await world.decide(world.preempt(eviction="FlavorMigration", reason="FlavorMigration"))
+    assert world.condition("Evicted") == ("True", "FlavorMigration")
+    assert world.condition("Preempted") is None
+    assert world.reasons("w")[2:] == ["EvictedDueToFlavorMigration"]
+    assert world.events("p") == []
+
+
+async def test_an_older_slice_is_finished_once_the_newer_has_its_quota(world: World) -> None:
+    world.load("workload", workload("old"))
+    await world.decide(world.admit(replaces="team/old", replaced_uid="uid-old"))
+    assert world.condition("Finished", "old") == ("True", "WorkloadSliceReplaced")
+    assert world.reasons("old") == ["WorkloadSliceReplaced"]
+    await world.decide(world.admit(replaces="team/old", replaced_uid="another"))
+    assert [s for s, _ in statuses(world)] == ["applied", "applied"]
 
 
 async def test_a_second_pass_is_answered(world: World) -> None:

@@ -108,6 +108,40 @@ def test_cluster_queue() -> None:
     )
 
 
+def test_concurrent_admission_and_shares_of_a_cluster_queue() -> None:
+    migration = {"mode": "TryPreferredFlavors", "constraints": {"lastAcceptableFlavorName": "spot"}}
+    found = projected(
+        "clusterqueue",
+        {
+            "metadata": metadata("cq"),
+            "spec": {"concurrentAdmissionPolicy": {"migration": migration}},
+            "status": {"fairSharing": {"weightedShare": 250}},
+        },
+    )
+    assert isinstance(found, objects.ClusterQueue)
+    assert (found.migration_mode, found.last_acceptable_flavor) == ("TryPreferredFlavors", "spot")
+    assert found.weighted_share == 250
+
+
+def test_the_share_of_a_cohort() -> None:
+    document = {
+        "metadata": metadata("team"),
+        "spec": {"parentName": "root"},
+        "status": {"fairSharing": {"weightedShare": 7}},
+    }
+    found = projected("cohort", document)
+    assert isinstance(found, objects.Cohort)
+    assert (found.parent, found.weighted_share) == ("root", 7)
+
+
+def test_the_past_usage_of_a_local_queue() -> None:
+    usage = {"consumedResources": {"cpu": "1500m", "memory": 3}, "lastUpdate": TIME}
+    status = {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": usage}}
+    found = projected("localqueue", {"metadata": metadata("lq", namespace="team"), "spec": {}, "status": status})
+    assert isinstance(found, objects.LocalQueue)
+    assert (found.consumed, found.consumed_at) == ({"cpu": "1500m", "memory": "3"}, TIME_S)
+
+
 def test_a_bare_cluster_queue_has_the_defaults_of_the_api() -> None:
     found = projected("clusterqueue", {"metadata": metadata("cq"), "spec": {}})
     assert found == objects.ClusterQueue(name="cq", uid="uid-cq", version=1, created=TIME_S)
@@ -474,3 +508,26 @@ def test_the_incarnation_sees_what_makes_an_old_decision_wrong() -> None:
 )
 def test_the_incarnation_does_not_see_what_changes_nothing(options: dict[str, Any]) -> None:
     assert incarnation(**options) == incarnation()
+
+
+def test_preemption_gates_are_closed_unless_the_status_says_open() -> None:
+    found = projected(
+        "workload",
+        workload(
+            preemptionGates=[{"name": "a"}, {"name": "b"}, {"name": "c"}],
+            status={
+                "preemptionGates": [
+                    {"name": "b", "position": "Open", "lastTransitionTime": TIME},
+                    {"name": "c", "position": "Closed", "lastTransitionTime": TIME},
+                ]
+            },
+            meta={"annotations": {"kueue.x-k8s.io/workload-slice-replacement-for": "team/old", "other": "x"}},
+        ),
+    )
+    assert isinstance(found, objects.Workload)
+    assert found.preemption_gates == (
+        objects.PreemptionGate("a"),
+        objects.PreemptionGate("b", True, TIME_S),
+        objects.PreemptionGate("c", False, TIME_S),
+    )
+    assert found.annotations == {"kueue.x-k8s.io/workload-slice-replacement-for": "team/old"}

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from services.watcher.managed_jobs import JobSettings
+from shared.events import commands as c
 from shared.jobs.naming import workload_name
 from shared.kube.errors import Unreachable
 from shared.kube.resources import WORKLOADS
@@ -374,3 +375,40 @@ async def test_what_the_checks_say_reaches_the_job(world: World) -> None:
     await world.settled()
     assert ("UpdatedAdmissionCheck", "check: in 5 minutes") in world.events("j")
     assert world.job()["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize("again", ["command", "decision"])
+async def test_an_eviction_that_is_there_already_has_the_job_looked_at(
+    world: World, again: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await admitted(world)
+
+    def runs(job: dict[str, Any]) -> None:
+        job["status"] = {"active": 3, "conditions": [condition("Suspended", "False")]}
+
+    world.edit("job", "j", runs)
+    await world.append(world.preempt(NAME))
+    await world.until(lambda: world.condition("Evicted", NAME) == ("True", "Preempted"))
+
+    def stopped(job: dict[str, Any]) -> None:
+        job["status"] = {"active": 0, "conditions": [condition("Suspended", "True")]}
+
+    world.edit("job", "j", stopped)
+    await world.settled()
+    looked: list[str] = []
+
+    async def reconcile(kind: object, namespace: str, name: str) -> None:
+        looked.append(f"{namespace}/{name}")
+
+    monkeypatch.setattr(world.gateway._reconciler, "reconcile", reconcile)
+    if again == "command":
+        outcome = await world.command(
+            c.Evict(id="again", kind="workload", namespace="team", name=NAME, reason="Preempted", message="m")
+        )
+        assert outcome.status == "applied"
+    else:
+        await world.append(world.preempt(NAME))
+        await world.until(lambda: len(world.outcomes) == 3)
+        assert world.outcomes[-1].status == "applied"
+    await world.until(lambda: bool(looked))
+    assert set(looked) == {"team/j"}

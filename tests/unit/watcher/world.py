@@ -24,7 +24,7 @@ from shared.events.decisions import Admit, Batch, Decision, Positions, Preempt
 from shared.events.outcomes import CommandOutcome, DecisionOutcome
 from shared.testing.memory_bus import MemoryBroker
 from tests.unit.watcher.fake_api import FakeApi
-from tests.unit.watcher.manifests import metadata, raw, template
+from tests.unit.watcher.manifests import metadata, raw, template, workload
 from tests.unit.watcher.moments import Clock
 
 RESOURCES = {
@@ -34,6 +34,7 @@ RESOURCES = {
     "resourceflavor": "resourceflavors",
     "clusterqueue": "clusterqueues",
     "localqueue": "localqueues",
+    "cohort": "cohorts",
     "admissioncheck": "admissionchecks",
     "workloadpriorityclass": "workloadpriorityclasses",
     "priorityclass": "priorityclasses",
@@ -120,6 +121,9 @@ class World:
         return msgspec.structs.replace(decision, **changes)
 
     def preempt(self, name: str = "w", **changes: Any) -> Preempt:
+        """A decision to evict a workload for `team/p`, which is there."""
+        if self.store.get("workload", "team", "p") is None:
+            self.load("workload", workload("p"))
         found = self.projection(name)
         decision = Preempt(
             key=found.key,
