@@ -143,7 +143,7 @@ class Refused(msgspec.Struct, frozen=True):
 class Family:
     """Groups whose workloads differ only in amounts and priority. Parked as one when the least of them is hopeless."""
 
-    __slots__ = ("_floors", "_groups", "_park", "_priorities", "key", "lane", "ordered", "parked", "reason", "refused")
+    __slots__ = ("_floors", "_groups", "_park", "_parked_floor", "_parked_priority", "_priorities", "key", "lane", "ordered", "parked", "reason", "refused")
 
     def __init__(self, lane: str, key: str, park: Callable[[Group], None]) -> None:
         self.lane = lane
@@ -158,6 +158,8 @@ class Family:
         self._groups: dict[tuple[str, str], Group] = {}
         self._floors: list[dict[str, list[tuple[int, int, Group]]]] | None = None
         self._priorities: list[tuple[int, int, Group]] = []
+        self._parked_floor: tuple[dict[str, int], ...] = ()
+        self._parked_priority = 0
 
     def group(self, shape: str, namespace: str, info: WorkloadInfo) -> Group:
         """The group of this shape; made if it does not exist."""
@@ -232,10 +234,15 @@ class Family:
             heappop(heap)
         return 0
 
-    def at_least_floor(self, info: WorkloadInfo) -> bool:
-        """Does this workload ask for no less than the least of the family, at no higher priority?"""
-        floors = self.floor()
-        if len(floors) != len(info.pod_sets) or info.priority > self.top_priority():
+    def park(self, reason: str) -> None:
+        """Park all of it; what holds for its least workload now is remembered for those that come later."""
+        self._parked_floor, self._parked_priority = self.floor(), self.top_priority()
+        self.parked, self.reason = True, reason
+
+    def covers(self, info: WorkloadInfo) -> bool:
+        """Does this workload ask for no less than the least one when the family was parked, at no higher priority?"""
+        floors = self._parked_floor
+        if len(floors) != len(info.pod_sets) or info.priority > self._parked_priority:
             return False
         return all(
             pod_set.requests.get(name, 0) >= amount

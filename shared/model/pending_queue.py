@@ -235,7 +235,7 @@ class PendingQueue:
         if group.parked:
             self._wake_group(group)
         family = group.family
-        if family.parked and not family.at_least_floor(item.info):
+        if family.parked and not family.covers(item.info):
             self.wake_family(family)
         group.add(item)
         self.waiting[item.info.key] = item
@@ -397,7 +397,7 @@ class PendingQueue:
 
     def park_family(self, family: Family, reason: str) -> None:
         """The least of this family is hopeless until a retry, and so are all others."""
-        family.parked, family.reason = True, reason
+        family.park(reason)
         self._parked_families[family] = None
 
     def wake_family(self, family: Family) -> None:
