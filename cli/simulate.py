@@ -89,7 +89,9 @@ def lines(result: Simulated, problems: Iterable[str] = ()) -> Iterator[str]:
 
 
 def simulate_command(
-    state: Annotated[Path, typer.Argument(help="YAML or JSON file with Kubernetes objects", exists=True, dir_okay=False)],
+    state: Annotated[
+        Path, typer.Argument(help="YAML or JSON file with Kubernetes objects", exists=True, dir_okay=False)
+    ],
 ) -> None:
     """Print what the engine would decide about the objects of a file, and why the rest waits."""
     dump = read_dump(state.read_text(encoding="utf-8"))

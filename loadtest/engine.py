@@ -84,7 +84,9 @@ def main(arguments: list[str] | None = None) -> int:
         figures["cost_growth_100_to_1000_queues"] = round(growth, 2)
     options.report.parent.mkdir(parents=True, exist_ok=True)
     options.report.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    missed = [name for name, (sign, goal) in GOALS.items() if name in figures and not _reached(figures[name], sign, goal)]
+    missed = [
+        name for name, (sign, goal) in GOALS.items() if name in figures and not _reached(figures[name], sign, goal)
+    ]
     for name in missed:
         print(f"{name} = {figures[name]}, wanted {GOALS[name][0]} {GOALS[name][1]}", file=sys.stderr)
     return 1 if missed else 0

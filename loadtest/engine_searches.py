@@ -74,7 +74,9 @@ def _one_queue(cpu: int) -> tuple[o.Object, ...]:
 
 def _running(workload: o.Workload, number: int) -> o.Workload:
     held = o.PodSetAssignment(name="main", count=1, flavors={"cpu": FLAVOR}, usage={"cpu": 1000})
-    conditions = tuple(o.Condition(name, True, name, changed=START_S + number % 600) for name in ("QuotaReserved", "Admitted"))
+    conditions = tuple(
+        o.Condition(name, True, name, changed=START_S + number % 600) for name in ("QuotaReserved", "Admitted")
+    )
     return msgspec.structs.replace(workload, admission=o.Admission("q", (held,)), conditions=conditions)
 
 

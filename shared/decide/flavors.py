@@ -304,7 +304,9 @@ class _Search:
     ) -> tuple[Attempt, dict[str, Grade]]:
         """One flavor: do its nodes suit the pods, and how well does its quota do for each resource."""
         option = group.flavors[index]
-        mismatch = next(filter(None, (self._mismatch(pod_set, option.name, group.covered) for pod_set in pod_sets)), None)
+        mismatch = next(
+            filter(None, (self._mismatch(pod_set, option.name, group.covered) for pod_set in pod_sets)), None
+        )
         if mismatch is not None:
             return Attempt(
                 option.name, number, GranularMode.NO_FIT, 0, (mismatch,), PendingReason.NO_MATCHING_FLAVOR

@@ -33,6 +33,8 @@ class HopelessFamilies:
         self.world = world
         self.nominator = Nominator(world, settings)
         self._parked: dict[Family, tuple[str, WorkloadInfo]] = {}
+        self._hopeful: dict[Family, int] = {}
+        """How much was decided when the least of a family could still be had: until more is, it is not asked again."""
 
     def park(self, refused: Iterable[NotAdmitted]) -> None:
         """Park the families of these refused heads, where even the least of them is hopeless."""
@@ -46,10 +48,12 @@ class HopelessFamilies:
             family = queue.family_of(info)
             if family is None:
                 continue
-            if self._is_hopeless(entry.cluster_queue, family, info):
+            decided = len(self.world.assumed) + len(self.world.preempting)
+            if self._hopeful.get(family) != decided and self._is_hopeless(entry.cluster_queue, family, info):
                 queue.park_family(family, entry.refusal.reason)
                 self._parked[family] = (entry.cluster_queue, info)
             else:
+                self._hopeful[family] = decided
                 item = queue.find(info.key)
                 if item is not None:
                     queue.note_refused(family, Refused(item.order, _short(entry.refusal, info)), entry.refusal.reason)

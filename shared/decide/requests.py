@@ -231,9 +231,7 @@ def held(
     )
 
 
-def resource_requests_differ(
-    current: Mapping[str, Mapping[str, str]], totals: Mapping[str, Mapping[str, int]]
-) -> bool:
+def resource_requests_differ(current: Mapping[str, Mapping[str, str]], totals: Mapping[str, Mapping[str, int]]) -> bool:
     """Does status.resourceRequests (`current`: pod set -> resource -> quantity) say something else than these totals?"""
     shown = {
         name: {resource: request_units(resource, raw) for resource, raw in one.items()} for name, one in current.items()

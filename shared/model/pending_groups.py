@@ -143,7 +143,20 @@ class Refused(msgspec.Struct, frozen=True):
 class Family:
     """Groups whose workloads differ only in amounts and priority. Parked as one when the least of them is hopeless."""
 
-    __slots__ = ("_floors", "_groups", "_park", "_parked_floor", "_parked_priority", "_priorities", "key", "lane", "ordered", "parked", "reason", "refused")
+    __slots__ = (
+        "_floors",
+        "_groups",
+        "_park",
+        "_parked_floor",
+        "_parked_priority",
+        "_priorities",
+        "key",
+        "lane",
+        "ordered",
+        "parked",
+        "reason",
+        "refused",
+    )
 
     def __init__(self, lane: str, key: str, park: Callable[[Group], None]) -> None:
         self.lane = lane

@@ -166,9 +166,7 @@ class PendingQueue:
         usage_of = self.usage_of
         if usage_of is None:
             return sorted(everything, key=lambda item: (item.info.key != sticky, item.order))
-        return sorted(
-            everything, key=lambda item: (usage_of(item.info.queue_key), item.info.key != sticky, item.order)
-        )
+        return sorted(everything, key=lambda item: (usage_of(item.info.queue_key), item.info.key != sticky, item.order))
 
     def __len__(self) -> int:
         return len(self.waiting) + (self.inflight is not None)
@@ -176,7 +174,10 @@ class PendingQueue:
     def stored(self) -> int:
         """Entries kept for the order, stale ones included."""
         return sum(
-            group.stored for lane in self._lanes.values() for one in lane.families.values() for group in one.groups().values()
+            group.stored
+            for lane in self._lanes.values()
+            for one in lane.families.values()
+            for group in one.groups().values()
         )
 
     # --- in and out ------------------------------------------------------------------------------------------------
@@ -185,11 +186,11 @@ class PendingQueue:
         """Put into the heap, replacing an earlier version wherever that is."""
         old = self.waiting.get(item.info.key)
         if old is not None:
-            same_place = old.order == item.order and old.info.queue_key == item.info.queue_key
-            if same_place and old.info.shape == item.info.shape and old.info.family == item.info.family:
-                if not self.is_parked(old):
-                    self._renew(old, item.info)
-                    return
+            same_line = old.order == item.order and old.info.queue_key == item.info.queue_key
+            same_kind = old.info.shape == item.info.shape and old.info.family == item.info.family
+            if same_line and same_kind and not self.is_parked(old):
+                self._renew(old, item.info)
+                return
             self._take(old)
         self._join(item)
 

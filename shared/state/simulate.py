@@ -22,7 +22,16 @@ MOST_ROUNDS = 1000
 """Workloads that evict each other in turn would never come to rest."""
 
 _KIND_OF = {type_: kind for kind, type_ in KINDS.items()}
-_ORDER = ("namespace", "topology", "resourceflavor", "admissioncheck", "cohort", "clusterqueue", "localqueue", "workload")
+_ORDER = (
+    "namespace",
+    "topology",
+    "resourceflavor",
+    "admissioncheck",
+    "cohort",
+    "clusterqueue",
+    "localqueue",
+    "workload",
+)
 
 
 class Simulated(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +119,11 @@ class _Simulation:
         kept = (condition for condition in before.conditions if condition.type not in types)
         self._put(
             msgspec.structs.replace(
-                before, version=before.version + 1, admission=None, conditions=(*kept, *fresh), evictions=before.evictions + 1
+                before,
+                version=before.version + 1,
+                admission=None,
+                conditions=(*kept, *fresh),
+                evictions=before.evictions + 1,
             )
         )
         world = self.fold.world
