@@ -47,6 +47,7 @@ def _shape_figures(shape: Shape) -> Figures:
         f"{shape.name}_admissions": result.admissions,
         f"{shape.name}_evictions": result.evictions,
         f"{shape.name}_cycles": result.cycles,
+        f"{shape.name}_opening_s": round(result.opening_s, 2),
         f"{shape.name}_finished": result.finished,
     }
 
