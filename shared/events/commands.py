@@ -64,6 +64,8 @@ class Unreserve(_Command, frozen=True, kw_only=True, omit_defaults=True, tag="co
 
     reason: str
     message: str
+    event: str = ""
+    """Emit a Normal event of this reason, if not empty."""
 
 
 class MarkRequeued(_Command, frozen=True, kw_only=True, omit_defaults=True, tag="commands.MarkRequeued/1"):
