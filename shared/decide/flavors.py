@@ -65,6 +65,12 @@ class SearchSettings(msgspec.Struct, frozen=True, gc=False):
 
 DEFAULT_SETTINGS = SearchSettings()
 
+_PREEMPTION = {
+    GranularMode.NO_PREEMPTION_CANDIDATES: "no_candidates",
+    GranularMode.PREEMPT: "within_cluster_queue",
+    GranularMode.RECLAIM: "reclaim",
+}
+
 
 class SlicePart(msgspec.Struct, frozen=True):
     """One pod set of the elastic slice that a workload replaces: what it holds and where."""
@@ -377,12 +383,18 @@ class _Search:
                 assumed=assumed,
                 requested=request,
                 maximum=max(0, cell.potential),
+                free=cell.available(),
+                nominal=cell.nominal,
+                used=cell.usage,
+                borrowing_limit=cell.borrowing_limit,
             )
             return NO_FIT, reason, PendingReason.EXCEEDS_MAX_QUOTA
         level, may_reclaim = self.forest.find_height(self.queue.name, index, amount)
         available = cell.available()
         if amount <= available:
             return Grade(GranularMode.FIT, level), None, ""
+        asked = cell.nominal >= amount or may_reclaim or self.preempts_while_borrowing
+        grade = self.oracle.simulate(index, amount, level) if asked else Grade(GranularMode.NO_FIT, level)
         reason = FlavorReason(
             "short_of_unused_quota",
             flavor=flavor,
@@ -390,7 +402,11 @@ class _Search:
             assumed=assumed,
             requested=request,
             missing=amount - available,
+            maximum=max(0, cell.potential),
+            free=available,
+            nominal=cell.nominal,
+            used=cell.usage,
+            borrowing_limit=cell.borrowing_limit,
+            preemption=_PREEMPTION.get(grade.mode, ""),
         )
-        if cell.nominal >= amount or may_reclaim or self.preempts_while_borrowing:
-            return self.oracle.simulate(index, amount, level), reason, ""
-        return Grade(GranularMode.NO_FIT, level), reason, PendingReason.WAITING_FOR_QUOTA
+        return grade, reason, "" if asked else PendingReason.WAITING_FOR_QUOTA
