@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from shared.decide import lifecycle_steps as steps
-from shared.decide.lifecycle import LifecycleView, next_step
+from shared.decide.lifecycle import next_step
 from shared.events.commands import (
     Command,
     FinishWorkload,
@@ -19,6 +19,7 @@ from shared.events.commands import (
 )
 from shared.events.objects import Workload
 from shared.model.world import World
+from shared.state.lifecycle_view import lifecycle_view
 from shared.state.open_commands import Verdict
 
 
@@ -37,26 +38,6 @@ def workload_step(workload: Workload, world: World, now: float, *, finish_orphan
     verdict = next_step(lifecycle_view(workload, world, finish_orphans=finish_orphans), now)
     command = _command(workload, verdict.step) if verdict.step is not None else None
     return Verdict((command,) if command is not None else (), verdict.again_at)
-
-
-def lifecycle_view(workload: Workload, world: World, *, finish_orphans: bool) -> LifecycleView:
-    """What the life of this workload depends on, out of the folded world."""
-    local_queue = world.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
-    name = local_queue.cluster_queue if local_queue is not None else ""
-    if workload.admission is not None:
-        name = workload.admission.cluster_queue
-    cluster_queue = world.cluster_queues.get(name)
-    info = world.workloads.get(workload.key)
-    return LifecycleView(
-        workload=workload,
-        local_queue=local_queue,
-        cluster_queue=cluster_queue,
-        activity=world.activity(name) if cluster_queue is not None else None,
-        namespace_matches=world.namespace_matches(name, workload.namespace),
-        invalid=info.invalid if info is not None else "",
-        in_cycle=cluster_queue is not None and world.forest.in_cycle(name),
-        finish_orphans=finish_orphans,
-    )
 
 
 def _command(workload: Workload, step: steps.Step) -> Command | None:

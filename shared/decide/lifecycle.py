@@ -73,6 +73,11 @@ def next_step(view: LifecycleView, now: float) -> Verdict:
     return _Life(view, now).verdict()
 
 
+def why_not_tried(view: LifecycleView) -> tuple[str, str] | None:
+    """What keeps a pending workload from being tried at all: reason and message; None = nothing does, it is the scheduler's."""
+    return _Life(view, 0.0).obstacle()
+
+
 class _Life:
     """One look at one workload."""
 
@@ -223,11 +228,19 @@ class _Life:
 
     def _reason_told(self) -> tuple[str, str] | None:
         """What QuotaReserved=False should say (2.8, first match); None = leave it."""
-        current = self._pending_reason()
+        found = self.obstacle()
+        if found is not None:
+            return None if found[0] == names.REASON_ON_HOLD else found
+        if names.QUOTA_RESERVED not in self.conditions or self._pending_reason() in _KEPT_REASONS:
+            return None
+        return names.REASON_PENDING_EVALUATION, "Waiting to be looked at"
+
+    def obstacle(self) -> tuple[str, str] | None:
+        """Why it cannot be tried at all, first match (2.8)."""
         if not self.workload.active:
             return names.REASON_DEACTIVATED, "The workload is deactivated"
-        if current == names.REASON_ON_HOLD:
-            return None
+        if self._pending_reason() == names.REASON_ON_HOLD:
+            return names.REASON_ON_HOLD, self.conditions[names.QUOTA_RESERVED].message
         blocked = self._queue_blocks()
         if blocked is not None:
             return blocked
@@ -235,9 +248,7 @@ class _Life:
             return names.REASON_MISCONFIGURED, self.view.invalid
         if self.workload.annotations.get(GATED_BY_ANNOTATION, ""):
             return names.REASON_ADMISSION_GATED, "Admission is gated"
-        if names.QUOTA_RESERVED not in self.conditions or current in _KEPT_REASONS:
-            return None
-        return names.REASON_PENDING_EVALUATION, "Waiting to be looked at"
+        return None
 
     def _queue_blocks(self) -> tuple[str, str] | None:
         local, queue, activity = self.view.local_queue, self.view.cluster_queue, self.view.activity

@@ -40,6 +40,7 @@ def _obstacles(pod_set: PodSetRefusal) -> Iterator[FlavorObstacle]:
 
 def _obstacle(pod_set: str, reason: FlavorReason) -> FlavorObstacle:
     own = max(0, reason.nominal - reason.used)
+    missing = reason.missing or max(0, reason.assumed + reason.requested - reason.free)
     return FlavorObstacle(
         pod_set=pod_set,
         flavor=reason.flavor,
@@ -50,8 +51,8 @@ def _obstacle(pod_set: str, reason: FlavorReason) -> FlavorObstacle:
         earlier=reason.assumed,
         free=reason.free,
         borrowable=max(0, reason.free - own),
-        missing=reason.missing,
-        preemptable=reason.missing if reason.preemption in ("within_cluster_queue", "reclaim") else 0,
+        missing=missing,
+        preemptable=missing if reason.preemption in ("within_cluster_queue", "reclaim") else 0,
         preemption=reason.preemption,
         maximum=reason.maximum,
         limit="borrowing_limit" if _is_limited(reason) else "",

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shared.api.names import RESOURCE_IN_USE
-from shared.decide.lifecycle import LifecycleView, next_step
+from shared.decide.lifecycle import LifecycleView, next_step, why_not_tried
 from shared.decide.lifecycle_limits import PodsReadyLimits
 from shared.decide.lifecycle_steps import (
     Evict,
@@ -223,6 +223,17 @@ def test_why_a_workload_cannot_even_be_tried(fields: dict[str, Any], reason: str
         assert isinstance(found, ReportPending)
         assert found.reason == reason
     assert step(waiting(reason), **fields) is None
+
+
+def test_what_keeps_a_workload_from_being_tried_is_known_whatever_its_condition_says() -> None:
+    held = LifecycleView(workload=waiting("Suspended"), local_queue=LOCAL, cluster_queue=QUEUE, in_cycle=True)
+    found = why_not_tried(held)
+    assert found is not None
+    assert found[0] == "Suspended"
+    for reason in ("WaitingForQuota", "PendingEvaluation", "Suspended"):
+        assert why_not_tried(view(waiting(reason))) is None
+    told = condition("QuotaReserved", False, "OnHold", message="scaled to 0")
+    assert why_not_tried(view(workload("a", conditions=(told,)))) == ("OnHold", "scaled to 0")
 
 
 def test_after_the_obstacle_is_gone_it_waits_for_evaluation() -> None:
