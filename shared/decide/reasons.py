@@ -104,7 +104,7 @@ def refusal_of(assignment: Assignment, reason: str, stopped: Stop | None = None)
             continue
         error = pod_set.error
         if pod_set.reasons or pod_set.failed or error is not None:
-            told = tuple(dict.fromkeys(pod_set.reasons))
+            told = pod_set.reasons if len(pod_set.reasons) < 2 else tuple(dict.fromkeys(pod_set.reasons))
             code, flavors = (error.code, error.flavors) if error is not None else ("", ())
             refused.append(PodSetRefusal(pod_set.name, told, code, flavors))
     return Refusal(reason, tuple(refused), stopped)
