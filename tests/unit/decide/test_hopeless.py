@@ -36,14 +36,14 @@ def test_same_decisions_as_by_looking_at_each(
 ) -> None:
     quick, plain = crowd(amounts, within), crowd(amounts, within)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hopeless.HopelessFamilies, "park", lambda self, refused: None)
+        patch.setattr(hopeless.HopelessFamilies, "_consider", lambda self, refused: None)
         by_each = decided(plain)
     assert decided(quick) == by_each
     for built in (quick, plain):
         for number, (cpu, priority, created) in enumerate(later):
             put(built, workload(f"x{number}", cpu=f"{cpu * 1000 + 500 + number}m", priority=priority, created=created))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hopeless.HopelessFamilies, "park", lambda self, refused: None)
+        patch.setattr(hopeless.HopelessFamilies, "_consider", lambda self, refused: None)
         by_each = decided(plain)
     assert decided(quick) == by_each
 

@@ -219,6 +219,26 @@ def test_the_error_of_a_pod_set() -> None:
     )
 
 
+@given(nominal=st.integers(1, 50), used=st.integers(0, 50), asked=st.integers(1, 50))
+def test_what_is_missing_is_exactly_what_would_help(nominal: int, used: int, asked: int) -> None:
+    def look(quota: int) -> dict[str, PendingExplanation]:
+        old = reserved(workload("old"), "cq", cpu=used * 1000)
+        batch = run_batch(world(*one_queue(str(quota), old, workload("a", cpu=str(asked)))), 100)
+        return {entry.key: explain.of(entry.refusal) for entry in batch.refused}
+
+    found = look(nominal).get("ns/a")
+    if found is None:
+        assert used + asked <= nominal
+        return
+    (one,) = found.flavors
+    assert (one.requested, one.free) == (asked * 1000, max(0, nominal - used) * 1000)
+    assert one.free + one.missing == one.requested
+    if used <= nominal:
+        assert look(nominal + one.missing // 1000) == {}
+        if one.missing > 1000:
+            assert look(nominal + one.missing // 1000 - 1) != {}
+
+
 AMOUNTS = st.integers(0, 1 << 40)
 
 
