@@ -183,7 +183,8 @@ class _Life:
         gated = self._pending_reason() == names.REASON_ADMISSION_GATED
         if gates and not gated:
             return Unreserve(names.REASON_ADMISSION_GATED, f"Admission is gated by {gates}", "AdmissionGated")
-        if not gates and gated:
+        if not gates and gated and not self._is_true(names.BLOCKED_ON_PREEMPTION_GATES):
+            # With that condition it is the scheduler's word on closed preemption gates, which would only be said again.
             cleared = "The admission gates are cleared"
             return Unreserve(names.REASON_PENDING_EVALUATION, cleared, "AdmissionGateCleared")
         return None

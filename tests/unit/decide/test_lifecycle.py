@@ -182,6 +182,13 @@ def test_admission_gates_close_and_open() -> None:
     assert (opened.reason, opened.event) == ("PendingEvaluation", "AdmissionGateCleared")
 
 
+def test_what_the_scheduler_says_of_closed_preemption_gates_is_left_alone() -> None:
+    blocked = condition("BlockedOnPreemptionGates", True, "PreemptionGated")
+    assert step(waiting("AdmissionGated", blocked)) is None
+    over = condition("BlockedOnPreemptionGates", False, "QuotaReserved")
+    assert isinstance(step(waiting("AdmissionGated", over)), Unreserve)
+
+
 ON_B = msgspec.structs.replace(
     QUEUE,
     groups=(ResourceGroup(("cpu",), (FlavorOption("default", {"cpu": 0}), FlavorOption("b", {"cpu": 1}))),),
