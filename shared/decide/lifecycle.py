@@ -183,11 +183,15 @@ class _Life:
         gated = self._pending_reason() == names.REASON_ADMISSION_GATED
         if gates and not gated:
             return Unreserve(names.REASON_ADMISSION_GATED, f"Admission is gated by {gates}", "AdmissionGated")
-        if not gates and gated and not self._is_true(names.BLOCKED_ON_PREEMPTION_GATES):
-            # With that condition it is the scheduler's word on closed preemption gates, which would only be said again.
+        if not gates and gated and not self._preemption_gated():
             cleared = "The admission gates are cleared"
             return Unreserve(names.REASON_PENDING_EVALUATION, cleared, "AdmissionGateCleared")
         return None
+
+    def _preemption_gated(self) -> bool:
+        """Is it the scheduler's word on closed preemption gates? Taken away, it would only be said again."""
+        told = self._pending_reason() == names.REASON_ADMISSION_GATED
+        return told and self._is_true(names.BLOCKED_ON_PREEMPTION_GATES)
 
     def _cluster_queue_restart(self) -> Step | None:
         queue = self.view.cluster_queue
@@ -233,6 +237,8 @@ class _Life:
         if found is not None:
             return None if found[0] == names.REASON_ON_HOLD else found
         if names.QUOTA_RESERVED not in self.conditions or self._pending_reason() in _KEPT_REASONS:
+            return None
+        if self._preemption_gated():
             return None
         return names.REASON_PENDING_EVALUATION, "Waiting to be looked at"
 
