@@ -81,12 +81,12 @@ class ReportPending(_Command, frozen=True, kw_only=True, omit_defaults=True, tag
 
     reason: str
     message: str
+    why: PendingExplanation | None = None
+    """The facts behind the message; None where it is not a head that was looked at."""
     requests: dict[str, dict[str, int]] | None = None
     """status.resourceRequests: pod set -> resource -> total in base units; None leaves it alone."""
     event: bool = True
     """Emit a Warning event whose reason is that of the condition."""
-    why: PendingExplanation | None = None
-    """The facts behind the message; None where it is not a head that was looked at."""
 
 
 class Evict(_Command, frozen=True, kw_only=True, omit_defaults=True, tag="commands.Evict/1"):
