@@ -61,16 +61,16 @@ def run_batch(
             more = bool(world.pending.ready())
             break
         outcome = run_cycle(world, now, settings=settings, budget=budget)
-        families.passed(outcome.decisions, outcome.refused)
+        woken = families.passed(outcome.decisions, outcome.refused)
         if not outcome.heads:
-            if families.skip_ahead():
+            if woken or families.skip_ahead():
                 continue
             break
         made.add(outcome)
         if outcome.blocked:
             blocked = True
             break
-        if outcome.decisions or outcome.parked:
+        if outcome.decisions or outcome.parked or woken:
             seen.clear()
         elif not outcome.cut and seen.issuperset(outcome.heads):
             if not families.skip_ahead():

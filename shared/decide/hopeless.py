@@ -70,18 +70,21 @@ class HopelessFamilies:
 
     # --- turns -----------------------------------------------------------------------------------------------------
 
-    def passed(self, decisions: Iterable[Decision], refused: Iterable[NotAdmitted]) -> None:
-        """One more cycle is over, with these decisions and refusals."""
+    def passed(self, decisions: Iterable[Decision], refused: Iterable[NotAdmitted]) -> bool:
+        """One more cycle is over, with these decisions and refusals. True if a ClusterQueue that rested has heads again."""
         self._turn += 1
         if not self._applies:
-            return
+            return False
+        before = len(self._rests)
         if self._rests and self._turn >= self._next_end:
             self._end_due()
         for decision in decisions:
             self._note(decision)
         self._judge_again()
+        woken = len(self._rests) < before
         for entry in refused:
             self._consider(entry)
+        return woken
 
     def skip_ahead(self) -> bool:
         """Nothing else happens until a rest ends: let that many cycles pass. True if one has ended."""
@@ -174,9 +177,7 @@ class HopelessFamilies:
             self._hopeful[family] = decided
             return
         until = self._turn + shapes
-        self._rests[name] = _Rest(
-            family, info, entry.refusal.reason, until, shapes, tree, self._victims.get(tree, 0)
-        )
+        self._rests[name] = _Rest(family, info, entry.refusal.reason, until, shapes, tree, self._victims.get(tree, 0))
         self._next_end = min(self._next_end, until) if len(self._rests) > 1 else until
         queue.resting = True
         self.world.pending.note_ready(name)

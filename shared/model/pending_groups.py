@@ -1,7 +1,8 @@
 """Waiting workloads in groups of one shape, and groups in families that differ only in how much they ask for.
 
 Why it exists: what is true of one workload is often true of all like it. A group is parked and woken as one, whatever its size; a family that
-could not even admit a workload asking for the least of each resource is parked as one as well, and left behind by those that come later. Order is kept by heaps that delete lazily.
+could not even admit a workload asking for the least of each resource is parked as one as well, and left behind by those that come later.
+Order is kept by heaps that delete lazily.
 Which workload is hopeless, and for how long, is decided elsewhere.
 """
 

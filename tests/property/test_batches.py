@@ -81,7 +81,8 @@ def built(spec: Spec, loads: list[tuple[int, tuple[Any, ...]]]) -> World:
     for number, raw in enumerate(spec["queues"]):
         limit = f",borrow={raw['borrow']}" if raw["cohort"] and raw["borrow"] is not None else ""
         quotas = {
-            FLAVORS[place]: (f"cpu={nominal}{limit}", f"memory={6 - place}") for place, nominal in enumerate(raw["quotas"])
+            FLAVORS[place]: (f"cpu={nominal}{limit}", f"memory={6 - place}")
+            for place, nominal in enumerate(raw["quotas"])
         }
         names = ("strategy", "when_can_preempt", "within_cluster_queue", "reclaim_within_cohort")
         policies = {name: raw[name] for name in names}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from shared.decide.requests import LogicalDevices, pod_requests, workload_info
+from shared.decide.requests import LogicalDevices, RequestRules, pod_requests, workload_info
 from shared.decide.requests_adjust import adjusted, out_of_bounds
 from shared.events.objects import Container, PodSet
 from shared.model.limit_range import LimitItem, pod_rules
@@ -81,5 +82,24 @@ def test_an_unchanged_spec_is_taken_over() -> None:
     source = workload("w", generation=3)
     before = workload_info(source)
     assert workload_info(source, before=before).pod_sets is before.pod_sets
-    assert workload_info(workload("w", generation=4), before=before).pod_sets is not before.pod_sets
+    assert workload_info(workload("w", cpu="2", generation=3), before=before).pod_sets is before.pod_sets
+    assert workload_info(workload("w", cpu="2", generation=4), before=before).pod_sets[0].requests == {"cpu": 2000}
     assert workload_info(workload("w", generation=3, priority=1), before=before).shape != before.shape
+
+
+def test_workloads_of_one_template_share_what_follows_from_it() -> None:
+    first, other = workload_info(workload("a", cpu="7")), workload_info(workload("b", cpu="7"))
+    assert other.pod_sets is first.pod_sets
+    assert (other.shape, other.family) == (first.shape, first.family)
+    boosted = workload_info(workload("c", cpu="7", priority=9))
+    assert boosted.shape != first.shape
+    assert boosted.family == first.family
+
+
+def test_rules_and_reclaimable_pods_are_told_apart() -> None:
+    source = workload("w", pod_sets=(pod_set(count=3, requests={"cpu": "1", "example.com/gpu": "1"}),))
+    assert workload_info(source).pod_sets[0].requests == {"cpu": 3000, "example.com/gpu": 3}
+    fewer = msgspec.structs.replace(source, reclaimable={"main": 2})
+    assert workload_info(fewer).pod_sets[0].requests == {"cpu": 1000, "example.com/gpu": 1}
+    excluded = RequestRules(exclude_prefixes=("example.com/",))
+    assert workload_info(source, excluded).pod_sets[0].requests == {"cpu": 3000}
