@@ -55,16 +55,19 @@ class Cluster:
 
     def _outcome(self, decision: Decision, id_: DecisionId, version: int) -> Settled:
         self._outcomes += 1
-        outcome = DecisionOutcome(
-            decision=id_, key=decision.key, uid=decision.uid, status="applied", version=version
-        )
+        outcome = DecisionOutcome(decision=id_, key=decision.key, uid=decision.uid, status="applied", version=version)
         return Settled(outcome, self._outcomes)
 
     def finish(self, key: str) -> ObjectChanged:
         """The workload has run to its end; only a stub is kept."""
         old = self.workloads.pop(key)
         stub = Workload(
-            namespace=old.namespace, name=old.name, uid=old.uid, version=old.version + 1, queue_name=old.queue_name, finished=True
+            namespace=old.namespace,
+            name=old.name,
+            uid=old.uid,
+            version=old.version + 1,
+            queue_name=old.queue_name,
+            finished=True,
         )
         self._position += 1
         return ObjectChanged(ObjectName("workload", old.namespace, old.name), stub, self._position)

@@ -2,7 +2,7 @@
 
 1. Fold workloads, queues, the log and its outcomes; nothing is done before the view is complete.
 2. A change puts the workloads that it concerns on the agenda (handlers.py).
-3. A workload that should stop is told so: deactivation, drained queues, failed checks, run-time limits (workload_steps.py).
+3. A workload that should stop is told so: deactivation, drained queues, failed checks, pods that are not ready, run-time limits (workload_steps.py).
 4. A workload that was told to stop and still holds its quota after `victim_timeout_s` is told again; after `victim_attempts` times that is an error in
    the log (victims.py). A decision to preempt without an outcome for that long is one too: only the gateway can give it.
 5. Send what is not asked for already, and wait for its outcome and for the view to show it.
@@ -24,6 +24,7 @@ from services.preemptor.victims import Victims
 from services.preemptor.workload_steps import condition, evict_again, workload_step
 from shared.api import names
 from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled
+from shared.decide.lifecycle_limits import PodsReadyLimits
 from shared.events.commands import Command
 from shared.events.objects import Workload
 from shared.runtime.service import Context
@@ -37,8 +38,11 @@ log = logging.getLogger("sluice.preemptor")
 class PreemptorJudge:
     """Who should stop, and who was told to and does not."""
 
-    def __init__(self, settings: PreemptorSettings, metrics: CollectorRegistry) -> None:
+    def __init__(
+        self, settings: PreemptorSettings, metrics: CollectorRegistry, *, pods_ready: PodsReadyLimits | None = None
+    ) -> None:
         self._settings = settings
+        self._pods_ready = pods_ready
         self._start(0)
         self._late = Counter(
             "sluice_preemptor_victims_late",
@@ -90,7 +94,8 @@ class PreemptorJudge:
             self._told.pop(key, None)
             return Verdict()
         watched = self._watched
-        step = workload_step(workload, watched.local_queue(workload), watched.cluster_queue(workload), now)
+        local_queue, cluster_queue = watched.local_queue(workload), watched.cluster_queue(workload)
+        step = workload_step(workload, local_queue, cluster_queue, now, pods_ready=self._pods_ready)
         if step.commands:
             return step
         commands, at = self._watch_victim(workload, now)

@@ -57,22 +57,25 @@ def run_batch(
         unsettled = len(world.assumed) + len(world.preempting)
         budget = min(limits.max_decisions - len(made.decisions), limits.max_unsettled - unsettled)
         if budget <= 0 or (made.cycles and should_stop()):
+            families.stop()
             more = bool(world.pending.ready())
             break
         outcome = run_cycle(world, now, settings=settings, budget=budget)
+        woken = families.passed(outcome.decisions, outcome.refused)
         if not outcome.heads:
-            if families.reconsider():
+            if woken or families.skip_ahead():
                 continue
             break
         made.add(outcome)
-        families.park(outcome.refused)
         if outcome.blocked:
             blocked = True
             break
-        if outcome.decisions or outcome.parked:
+        if outcome.decisions or outcome.parked or woken:
             seen.clear()
-        elif not outcome.cut and seen.issuperset(outcome.heads) and not families.reconsider():
-            break
+        elif not outcome.cut and seen.issuperset(outcome.heads):
+            if not families.skip_ahead():
+                break
+            seen.clear()
         seen.update(outcome.heads)
     return made.batch(more, blocked)
 

@@ -65,6 +65,12 @@ class SearchSettings(msgspec.Struct, frozen=True, gc=False):
 
 DEFAULT_SETTINGS = SearchSettings()
 
+_PREEMPTION = {
+    GranularMode.NO_PREEMPTION_CANDIDATES: "no_candidates",
+    GranularMode.PREEMPT: "within_cluster_queue",
+    GranularMode.RECLAIM: "reclaim",
+}
+
 
 class SlicePart(msgspec.Struct, frozen=True):
     """One pod set of the elastic slice that a workload replaces: what it holds and where."""
@@ -304,7 +310,9 @@ class _Search:
     ) -> tuple[Attempt, dict[str, Grade]]:
         """One flavor: do its nodes suit the pods, and how well does its quota do for each resource."""
         option = group.flavors[index]
-        mismatch = next(filter(None, (self._mismatch(pod_set, option.name, group.covered) for pod_set in pod_sets)), None)
+        mismatch = next(
+            filter(None, (self._mismatch(pod_set, option.name, group.covered) for pod_set in pod_sets)), None
+        )
         if mismatch is not None:
             return Attempt(
                 option.name, number, GranularMode.NO_FIT, 0, (mismatch,), PendingReason.NO_MATCHING_FLAVOR
@@ -375,12 +383,18 @@ class _Search:
                 assumed=assumed,
                 requested=request,
                 maximum=max(0, cell.potential),
+                free=cell.available(),
+                nominal=cell.nominal,
+                used=cell.usage,
+                borrowing_limit=cell.borrowing_limit,
             )
             return NO_FIT, reason, PendingReason.EXCEEDS_MAX_QUOTA
         level, may_reclaim = self.forest.find_height(self.queue.name, index, amount)
         available = cell.available()
         if amount <= available:
             return Grade(GranularMode.FIT, level), None, ""
+        asked = cell.nominal >= amount or may_reclaim or self.preempts_while_borrowing
+        grade = self.oracle.simulate(index, amount, level) if asked else Grade(GranularMode.NO_FIT, level)
         reason = FlavorReason(
             "short_of_unused_quota",
             flavor=flavor,
@@ -388,7 +402,11 @@ class _Search:
             assumed=assumed,
             requested=request,
             missing=amount - available,
+            maximum=max(0, cell.potential),
+            free=available,
+            nominal=cell.nominal,
+            used=cell.usage,
+            borrowing_limit=cell.borrowing_limit,
+            preemption=_PREEMPTION.get(grade.mode, ""),
         )
-        if cell.nominal >= amount or may_reclaim or self.preempts_while_borrowing:
-            return self.oracle.simulate(index, amount, level), reason, ""
-        return Grade(GranularMode.NO_FIT, level), reason, PendingReason.WAITING_FOR_QUOTA
+        return grade, reason, "" if asked else PendingReason.WAITING_FOR_QUOTA

@@ -1,109 +1,37 @@
-"""The life of a workload outside the cycle: what should happen to it next (core rules 2.5, 2.7 to 2.10).
+"""The life of a workload outside the cycle: what should happen to it next (core rules 2.5, 2.7 to 2.10, 9.5, 9.6).
 
 Why it exists: two services act on workloads between admissions; one pure function in the order of Kueue's workload controller
 tells both what comes first, and which of them does it. Level-triggered: each step changes the workload, and the new
-view brings the next step. Release after an eviction is not here: it needs the job.
+view brings the next step. Release after an eviction is not here: it needs the job. Nor are labels of variants and the
+preparation of device requests.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import msgspec
 
 from shared.api import names
+from shared.decide.lifecycle_limits import PodsReadyLimits, time_limits
+from shared.decide.lifecycle_steps import (
+    NOTHING,
+    Evict,
+    Finish,
+    MarkRequeued,
+    ReleaseFinalizer,
+    ReportPending,
+    SetActive,
+    SetDeactivationTarget,
+    SetRequeueAt,
+    Step,
+    SyncAdmitted,
+    SyncChecks,
+    Unreserve,
+    Verdict,
+)
 from shared.decide.requests import GATED_BY_ANNOTATION
 from shared.model.activity import Activity
 from shared.model.cluster_queue import ClusterQueue, LocalQueue
 from shared.model.sources import ConditionSource, WorkloadSource
-
-Service = Literal["queue_manager", "preemptor"]
-
-
-class SetRequeueAt(msgspec.Struct, frozen=True, gc=False):
-    """requeueState.requeueAt: a later time, or None to clear it; `clear_state` clears the whole state."""
-
-    service: ClassVar[Service] = "queue_manager"
-    at: int | None = None
-    clear_state: bool = False
-
-
-class MarkRequeued(msgspec.Struct, frozen=True, gc=False):
-    """Requeued=True."""
-
-    service: ClassVar[Service] = "queue_manager"
-    reason: str
-    message: str
-    clear_requeue_at: bool = False
-
-
-class Unreserve(msgspec.Struct, frozen=True, gc=False):
-    """QuotaReserved=False and no admission, for a workload that is not admitted."""
-
-    service: ClassVar[Service] = "queue_manager"
-    reason: str
-    message: str
-
-
-class SyncChecks(msgspec.Struct, frozen=True, gc=False):
-    """The list of admission checks should be exactly this."""
-
-    service: ClassVar[Service] = "queue_manager"
-    checks: tuple[str, ...]
-
-
-class SyncAdmitted(msgspec.Struct, frozen=True, gc=False):
-    """Admitted does not say what reservation and checks say."""
-
-    service: ClassVar[Service] = "queue_manager"
-
-
-class ReportPending(msgspec.Struct, frozen=True, gc=False):
-    """QuotaReserved=False should give this reason."""
-
-    service: ClassVar[Service] = "queue_manager"
-    reason: str
-    message: str
-
-
-class SetActive(msgspec.Struct, frozen=True, gc=False):
-    """spec.active."""
-
-    service: ClassVar[Service] = "preemptor"
-    active: bool
-
-
-class Evict(msgspec.Struct, frozen=True, gc=False):
-    """Evicted=True and what goes with it."""
-
-    service: ClassVar[Service] = "preemptor"
-    reason: str
-    message: str
-    cause: str = ""
-    clear_requeue_state: bool = False
-    clear_deactivation_target: bool = False
-
-
-class SetDeactivationTarget(msgspec.Struct, frozen=True, gc=False):
-    """DeactivationTarget=True; `event` is the reason of a Warning event."""
-
-    service: ClassVar[Service] = "preemptor"
-    reason: str
-    message: str
-    event: str = ""
-
-
-Step = (
-    SetRequeueAt
-    | MarkRequeued
-    | Unreserve
-    | SyncChecks
-    | SyncAdmitted
-    | ReportPending
-    | SetActive
-    | Evict
-    | SetDeactivationTarget
-)
 
 
 class LifecycleView(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,16 +48,11 @@ class LifecycleView(msgspec.Struct, frozen=True, kw_only=True):
     """Why the requests are refused, or empty."""
     in_cycle: bool = False
     """Its cohorts form a cycle."""
+    finish_orphans: bool = False
+    """Gate FinishOrphanedWorkloads."""
+    pods_ready: PodsReadyLimits | None = None
+    """waitForPodsReady; None = off."""
 
-
-class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """The next step, if any, and when to look again even if nothing changes (seconds since the epoch)."""
-
-    step: Step | None = None
-    again_at: int | None = None
-
-
-NOTHING = Verdict()
 
 _KEPT_REASONS = frozenset(
     {
@@ -150,6 +73,11 @@ def next_step(view: LifecycleView, now: float) -> Verdict:
     return _Life(view, now).verdict()
 
 
+def why_not_tried(view: LifecycleView) -> tuple[str, str] | None:
+    """What keeps a pending workload from being tried at all: reason and message; None = nothing does, it is the scheduler's."""
+    return _Life(view, 0.0).obstacle()
+
+
 class _Life:
     """One look at one workload."""
 
@@ -167,7 +95,10 @@ class _Life:
         return found is not None and found.status
 
     def verdict(self) -> Verdict:
-        if self.workload.finished or self._is_true(names.FINISHED):
+        step = self._orphan()
+        if step is not None:
+            return Verdict(step)
+        if self._finished:
             return NOTHING
         step = self._delay_of_checks()
         if step is not None:
@@ -175,15 +106,29 @@ class _Life:
         at = self.workload.requeue_at
         if self.workload.active and not self._is_true(names.DEACTIVATION_TARGET) and at is not None and at > self.now:
             return Verdict(again_at=at)
-        return Verdict(
+        step = (
             self._activation()
             or self._local_queue_restart()
             or self._gates()
             or self._cluster_queue_restart()
             or self._checks()
             or self._pending()
-            or self._holding()
         )
+        return Verdict(step) if step is not None else self._holding()
+
+    @property
+    def _finished(self) -> bool:
+        return self.workload.finished or self._is_true(names.FINISHED)
+
+    def _orphan(self) -> Step | None:
+        """Nobody but us looks after a workload without an owner, and after a finished one that is deleted (step 2)."""
+        workload = self.workload
+        if workload.deleting:
+            alone = self._finished or not workload.owners
+            return ReleaseFinalizer() if alone and names.RESOURCE_IN_USE in workload.finalizers else None
+        if self._finished or workload.owners or not workload.job_uid or not self.view.finish_orphans:
+            return None
+        return Finish(names.REASON_OWNER_NOT_FOUND, "The owner is gone")
 
     def _delay_of_checks(self) -> Step | None:
         """A check asked for a retry later: remember the latest such time (step 6)."""
@@ -237,10 +182,16 @@ class _Life:
         gates = self.workload.annotations.get(GATED_BY_ANNOTATION, "")
         gated = self._pending_reason() == names.REASON_ADMISSION_GATED
         if gates and not gated:
-            return Unreserve(names.REASON_ADMISSION_GATED, f"Admission is gated by {gates}")
-        if not gates and gated:
-            return Unreserve(names.REASON_PENDING_EVALUATION, "The admission gates are cleared")
+            return Unreserve(names.REASON_ADMISSION_GATED, f"Admission is gated by {gates}", "AdmissionGated")
+        if not gates and gated and not self._preemption_gated():
+            cleared = "The admission gates are cleared"
+            return Unreserve(names.REASON_PENDING_EVALUATION, cleared, "AdmissionGateCleared")
         return None
+
+    def _preemption_gated(self) -> bool:
+        """Is it the scheduler's word on closed preemption gates? Taken away, it would only be said again."""
+        told = self._pending_reason() == names.REASON_ADMISSION_GATED
+        return told and self._is_true(names.BLOCKED_ON_PREEMPTION_GATES)
 
     def _cluster_queue_restart(self) -> Step | None:
         queue = self.view.cluster_queue
@@ -282,11 +233,21 @@ class _Life:
 
     def _reason_told(self) -> tuple[str, str] | None:
         """What QuotaReserved=False should say (2.8, first match); None = leave it."""
-        current = self._pending_reason()
+        found = self.obstacle()
+        if found is not None:
+            return None if found[0] == names.REASON_ON_HOLD else found
+        if names.QUOTA_RESERVED not in self.conditions or self._pending_reason() in _KEPT_REASONS:
+            return None
+        if self._preemption_gated():
+            return None
+        return names.REASON_PENDING_EVALUATION, "Waiting to be looked at"
+
+    def obstacle(self) -> tuple[str, str] | None:
+        """Why it cannot be tried at all, first match (2.8)."""
         if not self.workload.active:
             return names.REASON_DEACTIVATED, "The workload is deactivated"
-        if current == names.REASON_ON_HOLD:
-            return None
+        if self._pending_reason() == names.REASON_ON_HOLD:
+            return names.REASON_ON_HOLD, self.conditions[names.QUOTA_RESERVED].message
         blocked = self._queue_blocks()
         if blocked is not None:
             return blocked
@@ -294,9 +255,7 @@ class _Life:
             return names.REASON_MISCONFIGURED, self.view.invalid
         if self.workload.annotations.get(GATED_BY_ANNOTATION, ""):
             return names.REASON_ADMISSION_GATED, "Admission is gated"
-        if names.QUOTA_RESERVED not in self.conditions or current in _KEPT_REASONS:
-            return None
-        return names.REASON_PENDING_EVALUATION, "Waiting to be looked at"
+        return None
 
     def _queue_blocks(self) -> tuple[str, str] | None:
         local, queue, activity = self.view.local_queue, self.view.cluster_queue, self.view.activity
@@ -328,23 +287,29 @@ class _Life:
             wanted = names.REASON_PENDING_DELAYED_TOPOLOGY
         return current is None or current.reason != wanted
 
-    def _holding(self) -> Step | None:
-        """It holds quota: failed checks, stopped or missing queues (step 13)."""
+    def _holding(self) -> Verdict:
+        """It holds quota: failed checks, stopped or missing queues, limits of time (step 13)."""
         if not self.reserved:
-            return None
-        return self._failed_checks() or self._held_by_local_queue() or self._held_by_cluster_queue()
+            return NOTHING
+        step = self._failed_checks() or self._held_by_local_queue() or self._held_by_cluster_queue()
+        return Verdict(step) if step is not None else time_limits(self.workload, self.view.pods_ready, self.now)
 
     def _failed_checks(self) -> Step | None:
-        rejected = sorted(check.name for check in self.workload.checks if check.state == names.CHECK_REJECTED)
+        rejected = self._checks_told(names.CHECK_REJECTED)
         if rejected:
             if self._is_true(names.DEACTIVATION_TARGET):
                 return None
-            message = f"Admission checks rejected: {', '.join(rejected)}"
+            message = f"Admission checks rejected: {rejected}"
             return SetDeactivationTarget(names.REASON_ADMISSION_CHECK, message, "AdmissionCheckRejected")
-        retry = sorted(check.name for check in self.workload.checks if check.state == names.CHECK_RETRY)
+        retry = self._checks_told(names.CHECK_RETRY)
         if retry and not self.evicted:
-            return Evict(names.REASON_ADMISSION_CHECK, f"Admission checks ask for a retry: {', '.join(retry)}")
+            return Evict(names.REASON_ADMISSION_CHECK, f"Admission checks ask for a retry: {retry}")
         return None
+
+    def _checks_told(self, state: str) -> str:
+        """The checks in this state by name, each with what it says."""
+        told = sorted((check.name, check.message) for check in self.workload.checks if check.state == state)
+        return ", ".join(f'"{name}" ({message})' if message else f'"{name}"' for name, message in told)
 
     def _held_by_local_queue(self) -> Step | None:
         local, name = self.view.local_queue, self.workload.queue_name

@@ -20,7 +20,7 @@ from shared.decide.preemption_request import PreemptionRequest, Target
 from shared.decide.settings import CycleSettings
 from shared.model.cluster_queue import ClusterQueue
 from shared.model.pending import RequeueReason, ScanProgress
-from shared.model.refusal import PendingReason, Refusal
+from shared.model.refusal import PendingReason, Refusal, Stop
 from shared.model.workload import WorkloadInfo
 from shared.model.world import World
 
@@ -55,17 +55,16 @@ def obstacle(world: World, queue: str, info: WorkloadInfo) -> tuple[Refusal, Req
     """Why a head cannot even be nominated."""
     generic = RequeueReason.GENERIC
     if bad := sorted(check for check, state in info.checks if state in ("Retry", "Rejected")):
-        note = f"admission checks not passed: {', '.join(bad)}"
-        return Refusal(PendingReason.PENDING_EVALUATION, note=note), generic
+        return Refusal(PendingReason.PENDING_EVALUATION, stop=Stop("checks_not_passed", tuple(bad))), generic
     if queue not in world.cluster_queues:
-        return Refusal(PendingReason.MISCONFIGURED, note=f"ClusterQueue {queue} not found"), generic
+        return Refusal(PendingReason.MISCONFIGURED, stop=Stop("cluster_queue_missing", (queue,))), generic
     if not world.in_snapshot(queue):
-        return Refusal(PendingReason.SUSPENDED, note=f"ClusterQueue {queue} is inactive"), generic
+        return Refusal(PendingReason.SUSPENDED, stop=Stop("cluster_queue_inactive", (queue,))), generic
     if not world.namespace_matches(queue, info.namespace):
-        note = f"namespace {info.namespace} does not match the selector of ClusterQueue {queue}"
-        return Refusal(PendingReason.MISCONFIGURED, note=note), RequeueReason.NAMESPACE_MISMATCH
+        stop = Stop("namespace_mismatch", (info.namespace, queue))
+        return Refusal(PendingReason.MISCONFIGURED, stop=stop), RequeueReason.NAMESPACE_MISMATCH
     if info.invalid:
-        return Refusal(PendingReason.MISCONFIGURED, note=info.invalid), generic
+        return Refusal(PendingReason.MISCONFIGURED, stop=Stop("requests_refused", detail=info.invalid)), generic
     return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from hashlib import blake2s
+from sys import intern
 
 import msgspec
 
@@ -231,9 +232,7 @@ def held(
     )
 
 
-def resource_requests_differ(
-    current: Mapping[str, Mapping[str, str]], totals: Mapping[str, Mapping[str, int]]
-) -> bool:
+def resource_requests_differ(current: Mapping[str, Mapping[str, str]], totals: Mapping[str, Mapping[str, int]]) -> bool:
     """Does status.resourceRequests (`current`: pod set -> resource -> quantity) say something else than these totals?"""
     shown = {
         name: {resource: request_units(resource, raw) for resource, raw in one.items()} for name, one in current.items()
@@ -327,6 +326,30 @@ def _spec(
     return _Spec(pod_sets, refused(zip(templates, ones, strict=True), pod_rules), shape, family)
 
 
+_SPECS_KEPT = 4096
+_specs: dict[tuple[object, ...], _Spec] = {}
+"""What followed from templates met before: workloads of one template share it. A pure function's memory, no state."""
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def _shared_spec(
+    source: WorkloadSource, rules: RequestRules, pod_rules: PodRules, devices: LogicalDevices, priority: int
+) -> _Spec:
+    """`_spec`, worked out once for workloads of the same template."""
+    if pod_rules is not NO_RULES or devices is not NO_DEVICES:
+        return _spec(source, rules, pod_rules, devices, priority)
+    template = _encode((source.pod_sets, source.reclaimable, source.annotations.get(names.ALLOWED_FLAVORS)))
+    key = (template, priority, rules)
+    found = _specs.get(key)
+    if found is None:
+        found = _spec(source, rules, pod_rules, devices, priority)
+        if len(_specs) >= _SPECS_KEPT:
+            _specs.clear()
+        _specs[key] = found
+    return found
+
+
 def _same_spec(source: WorkloadSource, before: WorkloadInfo, priority: int) -> bool:
     """Is it sure that nothing changed that a `_Spec` is made of? The API server counts every change of a spec."""
     return (
@@ -357,8 +380,8 @@ def workload_info(
     if before is not None and _same_spec(source, before, priority):
         spec = _Spec(before.pod_sets, before.invalid, before.shape, before.family)
     else:
-        spec = _spec(source, rules, pod_rules, devices, priority)
-    key = f"{source.namespace}/{source.name}"
+        spec = _shared_spec(source, rules, pod_rules, devices, priority)
+    key = intern(f"{source.namespace}/{source.name}")
     return WorkloadInfo(
         namespace=source.namespace,
         name=source.name,
@@ -369,7 +392,7 @@ def workload_info(
         incarnation=source.incarnation,
         created=source.created,
         queue_name=source.queue_name,
-        queue_key=f"{source.namespace}/{source.queue_name}",
+        queue_key=intern(f"{source.namespace}/{source.queue_name}"),
         priority=priority,
         base_priority=source.priority,
         active=source.active,

@@ -86,7 +86,9 @@ def _all_filled(containers: tuple[ContainerSource, ...], defaults: Limits) -> tu
     filled = tuple(
         AdjustedContainer(*_filled(one.requests, one.limits, defaults), one.sidecar, one.ports) for one in containers
     )
-    same = all(new.requests == old.requests and new.limits == old.limits for new, old in zip(filled, containers, strict=True))
+    same = all(
+        new.requests == old.requests and new.limits == old.limits for new, old in zip(filled, containers, strict=True)
+    )
     return containers if same else filled
 
 
@@ -129,8 +131,14 @@ def out_of_bounds(pod_set: PodSetSource, one_pod: Mapping[str, int], rules: PodR
     if rules.container.max or rules.container.min:
         for container in (*pod_set.init_containers, *pod_set.containers):
             requests, limits = _nano(container.requests), _nano(container.limits)
-            highest = {name: max(requests.get(name, limits.get(name, 0)), limits.get(name, requests.get(name, 0))) for name in {**requests, **limits}}
-            lowest = {name: min(requests.get(name, limits.get(name, 0)), limits.get(name, requests.get(name, 0))) for name in {**requests, **limits}}
+            highest = {
+                name: max(requests.get(name, limits.get(name, 0)), limits.get(name, requests.get(name, 0)))
+                for name in {**requests, **limits}
+            }
+            lowest = {
+                name: min(requests.get(name, limits.get(name, 0)), limits.get(name, requests.get(name, 0)))
+                for name in {**requests, **limits}
+            }
             found.update(rules.container.exceeded(highest, lowest))
     found.update(rules.pod.exceeded(one_pod, one_pod))
     return tuple(sorted(found))
@@ -149,4 +157,6 @@ def refused(pod_sets: Iterable[tuple[PodSetSource, Mapping[str, int]]], rules: P
     if rules is NO_RULES:
         return ""
     beyond = [(pod_set.name, names) for pod_set, one in listed if (names := out_of_bounds(pod_set, one, rules))]
-    return "; ".join(f"pod set {name}: outside the LimitRange of the namespace for {', '.join(names)}" for name, names in beyond)
+    return "; ".join(
+        f"pod set {name}: outside the LimitRange of the namespace for {', '.join(names)}" for name, names in beyond
+    )

@@ -29,7 +29,7 @@ from shared.decide.tournament import Tournament
 from shared.model.flavor_resources import Vector
 from shared.model.pending import RequeueReason, ScanProgress
 from shared.model.pending_queue import Preemptor
-from shared.model.refusal import PendingReason, Refusal
+from shared.model.refusal import PendingReason, Refusal, Stop
 from shared.model.workload import WorkloadInfo
 from shared.model.world import World
 
@@ -65,54 +65,54 @@ class Outcome(msgspec.Struct):
 
 
 class _Refused(msgspec.Struct, frozen=True, gc=False):
-    """Why an entry is not admitted: how it comes back, the reason of its condition and a fact in words."""
+    """Why an entry is not admitted: how it comes back, the reason of its condition and what stopped it if no flavor did."""
 
     requeue: RequeueReason
     reason: str
-    note: str = ""
+    stop: Stop | None = None
     gated: bool = False
 
 
 _NO_CANDIDATES = _Refused(
     RequeueReason.PREEMPTION_NO_CANDIDATES,
     PendingReason.WAITING_FOR_QUOTA,
-    "no workloads can be preempted to make room",
+    Stop("no_candidates"),
 )
 _OUTRUN = _Refused(
     RequeueReason.FAILED_AFTER_NOMINATION,
     PendingReason.WAITING_FOR_QUOTA,
-    "other workloads of this cycle took the quota",
+    Stop("quota_taken"),
 )
 _OVERLAP = _Refused(
     RequeueReason.FAILED_AFTER_NOMINATION,
     PendingReason.WAITING_FOR_QUOTA,
-    "another workload of this cycle preempts the same workloads",
+    Stop("same_victims"),
 )
 _GATED = _Refused(
     RequeueReason.PREEMPTION_GATED,
     PendingReason.ADMISSION_GATED,
-    "it would have to preempt, and its preemption gates are closed",
+    Stop("preemption_gated"),
     gated=True,
 )
 _DEFERRED = _Refused(
     RequeueReason.PENDING_PREEMPTION,
     PendingReason.WAITING_FOR_PREEMPTED,
-    "it fits once the preemptions of this cycle are complete",
+    Stop("waits_for_preemptions"),
 )
 _BETTER_VARIANT = _Refused(
     RequeueReason.FAILED_AFTER_NOMINATION,
     PendingReason.PENDING_EVALUATION,
-    "a variant on a preferred flavor is admitted",
+    Stop("better_variant"),
 )
 _NO_MIGRATION = _Refused(
     RequeueReason.GENERIC,
     PendingReason.PENDING_EVALUATION,
-    "another variant is admitted, and this flavor is not worth a migration",
+    Stop("no_migration"),
 )
 _NOT_READY = _Refused(
     RequeueReason.FAILED_AFTER_NOMINATION,
     PendingReason.WAITING_FOR_PODS_READY,
-    "the pods of admitted workloads are not ready yet",
+    Stop("pods_not_ready"),
 )
 
 
@@ -159,7 +159,7 @@ class _Cycle:
         forest.undo_to(mark)
         self._assume()
         for entry, refused in refusals:
-            refusal = reasons.refusal_of(entry.assignment, refused.reason, refused.note)
+            refusal = reasons.refusal_of(entry.assignment, refused.reason, refused.stop)
             self._put_back(entry.queue.name, entry.info, refusal, refused.requeue, entry.assignment, refused.gated)
         self._give_back(left)
         return self.outcome
@@ -335,17 +335,15 @@ class _Cycle:
     def _preempt(self, entry: Entry) -> _Refused:
         for target in entry.targets:
             self._evict(victims.preempt(self.world, entry.info, entry.queue.name, target))
-        count = len(entry.targets)
-        note = f"preempting {count} workload{'s' if count > 1 else ''}"
-        return _Refused(RequeueReason.PENDING_PREEMPTION, PendingReason.WAITING_FOR_PREEMPTED, note)
+        stop = Stop("preempting", count=len(entry.targets))
+        return _Refused(RequeueReason.PENDING_PREEMPTION, PendingReason.WAITING_FOR_PREEMPTED, stop)
 
     def _migrate(self, entry: Entry, sibling: str) -> _Refused:
         if not variants.may_migrate(entry.info, entry.queue):
             return _NO_MIGRATION
         self._evict(victims.migrate(self.world, entry.info, entry.queue.name, sibling))
-        return _Refused(
-            RequeueReason.PENDING_MIGRATION, PendingReason.WAITING_FOR_PREEMPTED, "migrating 1 workload to this flavor"
-        )
+        stop = Stop("migrating", count=1)
+        return _Refused(RequeueReason.PENDING_MIGRATION, PendingReason.WAITING_FOR_PREEMPTED, stop)
 
     def _evict(self, decision: Preempt) -> None:
         self._note_victim(decision.key, decision.cluster_queue)

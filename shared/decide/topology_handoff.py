@@ -61,7 +61,9 @@ def topology_mismatch(
     """Why a flavor cannot hold a pod set that asks for a placement; `covered` = resources of the flavor's group."""
     if not topology:
         # Without topology it will do only if the pods themselves want nothing of its group (a leader without devices).
-        return FlavorReason("flavor_without_topology", flavor=flavor) if any(r in pod_set.pod for r in covered) else None
+        return (
+            FlavorReason("flavor_without_topology", flavor=flavor) if any(r in pod_set.pod for r in covered) else None
+        )
     if levels is None:
         return FlavorReason("flavor_topology_unknown", flavor=flavor)
     if missing := [level for level in requested_levels(pod_set) if level not in levels]:

@@ -36,11 +36,53 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
+class FlavorObstacle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a pod set did not simply get one flavor (or one resource of it). Amounts in base units, as they were when it was looked at."""
+
+    pod_set: str
+    flavor: str = ""
+    resource: str = ""
+    code: str
+    """What stopped it, one of the codes of `model.refusal.FlavorReason` or, for a pod set as a whole, of `PodSetRefusal`."""
+    detail: str = ""
+    requested: int = 0
+    earlier: int = 0
+    """Of earlier pod sets of the same workload, on top of `requested`."""
+    free: int = 0
+    """What the ClusterQueue could take."""
+    borrowable: int = 0
+    """The part of `free` that would be borrowed."""
+    missing: int = 0
+    preemptable: int = 0
+    """What preemption could give of `missing`."""
+    preemption: str = ""
+    """no_candidates, within_cluster_queue, reclaim, or empty where policies rule it out."""
+    maximum: int = 0
+    """Most it could ever have, with all it may borrow."""
+    limit: str = ""
+    """borrowing_limit, when that is what keeps it from more."""
+
+
+class PendingExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a workload that was looked at stays pending; the message of the condition says the same in words."""
+
+    stopped_by: str
+    """A code of `model.refusal.Stop`; or never_fits, no_matching_flavor, no_placement, no_quota, where flavors tell more."""
+    names: tuple[str, ...] = ()
+    """Checks, queues or namespaces that `stopped_by` is about."""
+    count: int = 0
+    """Workloads that `stopped_by` is about."""
+    detail: str = ""
+    flavors: tuple[FlavorObstacle, ...] = ()
+
+
 class ReportPending(_Command, frozen=True, kw_only=True, omit_defaults=True, tag="commands.ReportPending/1"):
     """QuotaReserved=False with this reason; nothing is written if the workload holds a reservation or already says so."""
 
     reason: str
     message: str
+    why: PendingExplanation | None = None
+    """The facts behind the message; None where it is not a head that was looked at."""
     requests: dict[str, dict[str, int]] | None = None
     """status.resourceRequests: pod set -> resource -> total in base units; None leaves it alone."""
     event: bool = True
@@ -66,6 +108,8 @@ class Unreserve(_Command, frozen=True, kw_only=True, omit_defaults=True, tag="co
 
     reason: str
     message: str
+    event: str = ""
+    """Emit a Normal event of this reason, if not empty."""
 
 
 class MarkRequeued(_Command, frozen=True, kw_only=True, omit_defaults=True, tag="commands.MarkRequeued/1"):

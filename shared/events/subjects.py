@@ -8,6 +8,7 @@ cluster-scoped object has `_` in place of its namespace.
 from __future__ import annotations
 
 import re
+from sys import intern
 from typing import NamedTuple
 
 CLUSTER_SCOPE = "_"
@@ -48,8 +49,8 @@ class ObjectName(NamedTuple):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, or the bare name of a cluster-scoped object."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+        """`namespace/name`, or the bare name of a cluster-scoped object; one string for all who keep it."""
+        return intern(f"{self.namespace}/{self.name}") if self.namespace else self.name
 
 
 def _scope(namespace: str) -> str:

@@ -156,7 +156,7 @@ class PendingQueues:
             queue.push(item)
         elif not info.backoff_expired(now):
             queue.park(item)
-        elif not queue.strict and info.shape and info.shape in queue.hash_reasons:
+        elif not queue.strict and info.shape and queue.is_hopeless_shape(info.shape):
             queue.park_with_shape(item)
         else:
             queue.push(item)

@@ -1,13 +1,14 @@
 """Waiting workloads in groups of one shape, and groups in families that differ only in how much they ask for.
 
 Why it exists: what is true of one workload is often true of all like it. A group is parked and woken as one, whatever its size; a family that
-could not even admit a workload asking for the least of each resource is parked as one as well. Order is kept by heaps that delete lazily.
+could not even admit a workload asking for the least of each resource is parked as one as well, and left behind by those that come later.
+Order is kept by heaps that delete lazily.
 Which workload is hopeless, and for how long, is decided elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 
@@ -122,51 +123,37 @@ class Ordered:
         return len(self._entries) > 2 * children + _SLACK
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """Amounts that could not be had: per pod set, of the resources that were short."""
-
-    order: SortKey
-    amounts: tuple[dict[str, int], ...]
-
-    def covers(self, item: Item) -> bool:
-        """Does this workload of the same family, later in the order, ask for no less?"""
-        if item.order <= self.order:
-            return False
-        for pod_set, amounts in zip(item.info.pod_sets, self.amounts, strict=False):
-            requests = pod_set.requests
-            for name, amount in amounts.items():
-                if requests.get(name, 0) < amount:
-                    return False
-        return True
-
-
 class Family:
-    """Groups whose workloads differ only in amounts and priority. Parked as one when the least of them is hopeless."""
+    """Groups whose workloads differ only in amounts. Parked as one when the least of them is hopeless and all had their turn."""
 
-    __slots__ = ("_floors", "_groups", "_park", "_priorities", "key", "lane", "ordered", "parked", "reason", "refused")
+    __slots__ = ("_groups", "_least", "_most", "key", "lane", "namespaces", "ordered", "parked", "reason")
 
-    def __init__(self, lane: str, key: str, park: Callable[[Group], None]) -> None:
+    def __init__(self, lane: str, key: str) -> None:
         self.lane = lane
         self.key = key
-        self._park = park
-        self.refused: list[Refused] = []
-        """What was refused since the last retry: who asks for no less is parked without a look."""
         self.parked = False
         self.reason = ""
         """Why it is parked: the QuotaReserved reason."""
         self.ordered = Ordered()
+        self.namespaces: dict[str, int] = {}
+        """Namespace -> how many of its groups are there."""
         self._groups: dict[tuple[str, str], Group] = {}
-        self._floors: list[dict[str, list[tuple[int, int, Group]]]] | None = None
-        self._priorities: list[tuple[int, int, Group]] = []
+        self._least: dict[str, list[tuple[int, int, Group]]] | None = None
+        self._most: dict[str, list[tuple[int, int, Group]]] = {}
 
     def group(self, shape: str, namespace: str, info: WorkloadInfo) -> Group:
         """The group of this shape; made if it does not exist."""
         found = self._groups.get((shape, namespace))
         if found is None:
-            found = self._groups[shape, namespace] = Group(self, shape, namespace)
-            if self._floors is not None:
-                self._note_amounts(found, info)
+            found = Group(self, shape, namespace)
+            self._take_in(found, info)
         return found
+
+    def _take_in(self, group: Group, info: WorkloadInfo) -> None:
+        self._groups[group.shape, group.namespace] = group
+        self.namespaces[group.namespace] = self.namespaces.get(group.namespace, 0) + 1
+        if self._least is not None:
+            self._note_amounts(group, info)
 
     def groups(self) -> Mapping[tuple[str, str], Group]:
         """Its groups by (shape, namespace). Read only."""
@@ -174,18 +161,44 @@ class Family:
 
     def drop(self, group: Group) -> None:
         """An empty group goes."""
-        self._groups.pop((group.shape, group.namespace), None)
+        if self._groups.pop((group.shape, group.namespace), None) is None:
+            return
+        left = self.namespaces[group.namespace] - 1
+        if left:
+            self.namespaces[group.namespace] = left
+        else:
+            del self.namespaces[group.namespace]
+
+    def active(self) -> list[Group]:
+        """Groups that are not parked by themselves, in the order of their first workloads."""
+        tops = [(top.order, group) for group in self._groups.values() if (top := group.top()) is not None]
+        tops.sort(key=_first)
+        return [group for _, group in tops]
+
+    def active_shapes(self) -> int:
+        """How many different shapes are not parked."""
+        return len({shape for (shape, _), group in self._groups.items() if not group.parked})
+
+    def absorb(self, other: Family) -> None:
+        """Take over the groups of another family of the same key. Workloads of a group that both have become one group."""
+        for place, group in list(other._groups.items()):
+            own = self._groups.get(place)
+            first = next(iter(group.items.values()))
+            if own is None:
+                group.family = self
+                self._take_in(group, first.info)
+                own = group
+            else:
+                own.parked = own.parked and group.parked
+                for item in list(group.items.values()):
+                    own.add(item)
+            top = own.top()
+            if top is not None:
+                self.offer(top.order, own)
 
     def top(self) -> Item | None:
-        """Its first workload that is not parked, nor hopeless for asking no less than a refused one before it."""
-        if self.parked:
-            return None
-        item = self.ordered.top()
-        while item is not None and self.refused and any(one.covers(item) for one in self.refused):
-            assert item.group is not None
-            self._park(item.group)
-            item = self.ordered.top()
-        return item
+        """Its first workload that is not parked."""
+        return None if self.parked else self.ordered.top()
 
     def offer(self, order: SortKey, group: Group) -> bool:
         """A group's first workload may now have this order. True if it comes before all others of the family."""
@@ -199,32 +212,25 @@ class Family:
 
     # --- the least of it --------------------------------------------------------------------------------------------
 
-    def floor(self) -> tuple[dict[str, int], ...]:
-        """Per pod set the least amount of each resource that any of its workloads asks for."""
-        if self._floors is None:
-            self._floors = []
+    def bounds(self) -> tuple[dict[str, int], dict[str, int]]:
+        """(least, most) amount of each resource that any of its workloads asks for; they have one pod set."""
+        if self._least is None:
+            self._least = {}
             for group in self._groups.values():
                 item = next(iter(group.items.values()), None)
                 if item is not None:
                     self._note_amounts(group, item.info)
-        return tuple({name: self._least(heap) for name, heap in one.items()} for one in self._floors)
-
-    def top_priority(self) -> int:
-        """The highest priority among its groups."""
-        self.floor()
-        return -self._least(self._priorities)
+        least = {name: self._extreme(heap) for name, heap in self._least.items()}
+        return least, {name: -self._extreme(heap) for name, heap in self._most.items()}
 
     def _note_amounts(self, group: Group, info: WorkloadInfo) -> None:
-        assert self._floors is not None
-        heappush(self._priorities, (-info.priority, id(group), group))
-        for place, pod_set in enumerate(info.pod_sets):
-            if place == len(self._floors):
-                self._floors.append({})
+        assert self._least is not None
+        for pod_set in info.pod_sets:
             for name, amount in pod_set.requests.items():
-                heap = self._floors[place].setdefault(name, [])
-                heappush(heap, (amount, id(group), group))
+                heappush(self._least.setdefault(name, []), (amount, id(group), group))
+                heappush(self._most.setdefault(name, []), (-amount, id(group), group))
 
-    def _least(self, heap: list[tuple[int, int, Group]]) -> int:
+    def _extreme(self, heap: list[tuple[int, int, Group]]) -> int:
         while heap:
             amount, _, group = heap[0]
             if self._groups.get((group.shape, group.namespace)) is group:
@@ -232,13 +238,6 @@ class Family:
             heappop(heap)
         return 0
 
-    def at_least_floor(self, info: WorkloadInfo) -> bool:
-        """Does this workload ask for no less than the least of the family, at no higher priority?"""
-        floors = self.floor()
-        if len(floors) != len(info.pod_sets) or info.priority > self.top_priority():
-            return False
-        return all(
-            pod_set.requests.get(name, 0) >= amount
-            for pod_set, floor in zip(info.pod_sets, floors, strict=True)
-            for name, amount in floor.items()
-        )
+
+def _first(pair: tuple[SortKey, Group]) -> SortKey:
+    return pair[0]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from shared.model.pending_groups import Family, Group, Item, Ordered, Refused, SortKey
+from shared.model.pending_groups import Family, Group, Item, Ordered, SortKey
 from shared.model.workload import WorkloadInfo
 
 
@@ -83,13 +83,13 @@ class PendingQueue:
         "_parked_families",
         "_parked_groups",
         "_parked_items",
-        "_refusing",
         "active",
         "hash_reasons",
         "inflight",
         "name",
         "pop_cycle",
         "preemptor",
+        "resting",
         "retry_cycle",
         "strict",
         "usage_of",
@@ -104,6 +104,8 @@ class PendingQueue:
         """All workloads that wait or are parked, by key."""
         self.inflight: Item | None = None
         self.preemptor: Preemptor | None = None
+        self.resting = False
+        """Within a batch: its next turns are known to come to nothing, so that it has no head."""
         self.hash_reasons: dict[str, str] = {}
         self.pop_cycle = 0
         self.retry_cycle = -1
@@ -114,7 +116,6 @@ class PendingQueue:
         self._parked_items: dict[str, Item] = {}
         self._parked_groups: dict[Group, None] = {}
         self._parked_families: dict[Family, None] = {}
-        self._refusing: dict[Family, None] = {}
 
     # --- questions -------------------------------------------------------------------------------------------------
 
@@ -142,7 +143,7 @@ class PendingQueue:
 
     def has_head(self) -> bool:
         """Does any workload wait to be looked at?"""
-        return any(lane.ordered.top() is not None for lane in self._lanes.values())
+        return not self.resting and any(lane.ordered.top() is not None for lane in self._lanes.values())
 
     def parked_reason(self, key: str) -> str:
         """The reason with which others like this workload were refused, if it is parked for their sake; else empty."""
@@ -166,9 +167,7 @@ class PendingQueue:
         usage_of = self.usage_of
         if usage_of is None:
             return sorted(everything, key=lambda item: (item.info.key != sticky, item.order))
-        return sorted(
-            everything, key=lambda item: (usage_of(item.info.queue_key), item.info.key != sticky, item.order)
-        )
+        return sorted(everything, key=lambda item: (usage_of(item.info.queue_key), item.info.key != sticky, item.order))
 
     def __len__(self) -> int:
         return len(self.waiting) + (self.inflight is not None)
@@ -176,7 +175,10 @@ class PendingQueue:
     def stored(self) -> int:
         """Entries kept for the order, stale ones included."""
         return sum(
-            group.stored for lane in self._lanes.values() for one in lane.families.values() for group in one.groups().values()
+            group.stored
+            for lane in self._lanes.values()
+            for one in lane.families.values()
+            for group in one.groups().values()
         )
 
     # --- in and out ------------------------------------------------------------------------------------------------
@@ -185,11 +187,11 @@ class PendingQueue:
         """Put into the heap, replacing an earlier version wherever that is."""
         old = self.waiting.get(item.info.key)
         if old is not None:
-            same_place = old.order == item.order and old.info.queue_key == item.info.queue_key
-            if same_place and old.info.shape == item.info.shape and old.info.family == item.info.family:
-                if not self.is_parked(old):
-                    self._renew(old, item.info)
-                    return
+            same_line = old.order == item.order and old.info.queue_key == item.info.queue_key
+            same_kind = old.info.shape == item.info.shape and family_key(old.info) == family_key(item.info)
+            if same_line and same_kind and not self.is_parked(old):
+                self._renew(old, item.info)
+                return
             self._take(old)
         self._join(item)
 
@@ -215,7 +217,9 @@ class PendingQueue:
     def replace_parked(self, item: Item) -> None:
         """A parked workload changed in nothing that could help it: it stays where it is."""
         old = self.waiting[item.info.key]
-        if old.order == item.order:
+        if old.group is not None and family_key(old.info) != family_key(item.info):
+            self.park(item)
+        elif old.order == item.order:
             self._renew(old, item.info)
         elif old.group is None:
             self.park(item)
@@ -234,9 +238,6 @@ class PendingQueue:
         group = self._group_of(item.info)
         if group.parked:
             self._wake_group(group)
-        family = group.family
-        if family.parked and not family.at_least_floor(item.info):
-            self.wake_family(family)
         group.add(item)
         self.waiting[item.info.key] = item
         self._offer(group, item.order)
@@ -252,10 +253,10 @@ class PendingQueue:
         if lane is None:
             lane = self._lanes[lane_name] = _Lane()
         shape = info.shape or f"={info.key}"
-        key = info.family or shape
+        key = family_key(info) or shape
         family = lane.families.get(key)
         if family is None:
-            family = lane.families[key] = Family(lane_name, key, self._park_group)
+            family = lane.families[key] = Family(lane_name, key)
         group = family.group(shape, info.namespace, info)
         if info.shape:
             self._by_shape.setdefault(info.shape, {})[group] = None
@@ -282,13 +283,18 @@ class PendingQueue:
             members.pop(group, None)
             if not members:
                 del self._by_shape[group.shape]
-        if not family.groups():
+        if family.groups():
+            return
+        if family.parked:
             self._parked_families.pop(family, None)
-            self._refusing.pop(family, None)
-            lane = self._lanes[family.lane]
-            del lane.families[family.key]
-            if not lane.families:
-                del self._lanes[family.lane]
+        else:
+            self._forget_family(family)
+
+    def _forget_family(self, family: Family) -> None:
+        lane = self._lanes[family.lane]
+        del lane.families[family.key]
+        if not lane.families:
+            del self._lanes[family.lane]
 
     def discard(self, key: str) -> bool:
         """Remove the workload in whatever state, with its preemptor mark. True if it was here."""
@@ -381,44 +387,68 @@ class PendingQueue:
         if top is not None:
             self._offer(group, top.order)
 
-    def family_of(self, info: WorkloadInfo) -> Family | None:
-        """The family this workload belongs to, if others of it wait here that are not of its shape."""
-        lane = self._lanes.get(info.queue_key if self.usage_of is not None else "")
-        family = lane.families.get(info.family) if lane is not None and info.family else None
-        if family is None or family.parked or family.top() is None:
-            return None
-        return family
+    def is_hopeless_shape(self, shape: str) -> bool:
+        """Was a workload of this shape refused, or passed over with its family, since the last retry?"""
+        if shape in self.hash_reasons:
+            return True
+        return bool(self._parked_families) and any(group.family.parked for group in self._by_shape.get(shape, ()))
 
-    def note_refused(self, family: Family, refused: Refused, reason: str) -> None:
-        """Until a retry, who asks for no less than this need not be looked at."""
-        family.refused.append(refused)
-        family.reason = reason
-        self._refusing[family] = None
+    def leading_family(self, info: WorkloadInfo) -> Family | None:
+        """The family of this workload, if all next turns are its: its groups come before everything else that waits here."""
+        lane = self._lanes.get("")
+        key = family_key(info)
+        if lane is None or not key or self.usage_of is not None or self.inflight is not None:
+            return None
+        family, first = lane.families.get(key), lane.ordered.top()
+        if family is None or first is None or first.group is None or first.group.family is not family:
+            return None
+        priority = first.order[0]
+        for other in lane.families.values():
+            if other is not family and (top := other.top()) is not None and top.order[0] <= priority:
+                return None
+        sticky = self.sticky_key()
+        return family if sticky is None or sticky not in self.heap else None
 
     def park_family(self, family: Family, reason: str) -> None:
-        """The least of this family is hopeless until a retry, and so are all others."""
+        """All of this family had its turn. It is left behind: who comes later starts a new family of the same key."""
+        for shape, _ in family.groups():
+            alike = self._by_shape.get(shape, {})
+            if len(alike) > 1:
+                self.park_shape(shape, reason)
         family.parked, family.reason = True, reason
         self._parked_families[family] = None
+        self._forget_family(family)
 
-    def wake_family(self, family: Family) -> None:
+    def _wake_family(self, family: Family) -> None:
         """Its workloads wait again, except those parked for their shape."""
         family.parked, family.reason = False, ""
         self._parked_families.pop(family, None)
+        lane = self._lanes.setdefault(family.lane, _Lane())
+        newer = lane.families.get(family.key)
+        lane.families[family.key] = family
+        if newer is not None:
+            for group in newer.groups().values():
+                # Groups that are merged into one of the same shape vanish.
+                if (group.shape, group.namespace) in family.groups():
+                    self._parked_groups.pop(group, None)
+                    self._by_shape.get(group.shape, {}).pop(group, None)
+            family.absorb(newer)
         top = family.top()
         if top is not None:
-            self._lanes[family.lane].offer(top.order, family)
+            lane.offer(top.order, family)
 
     def retry(self, now: float, matches: Callable[[str], bool]) -> int:
         """Wake what is parked and may be tried now; `matches` tells if a namespace may use this queue. How many woke."""
         self.retry_cycle = self.pop_cycle
         self.hash_reasons.clear()
         woken = 0
-        for family in self._refusing:
-            family.refused.clear()
-        self._refusing.clear()
         for family in list(self._parked_families):
-            woken += sum(len(group.items) for group in family.groups().values() if not group.parked)
-            self.wake_family(family)
+            woken += len(family.groups())
+            for group in [one for one in family.groups().values() if not matches(one.namespace)]:
+                for item in list(group.items.values()):
+                    self.park(item)
+            if family.groups():
+                self._wake_family(family)
         for group in list(self._parked_groups):
             woken += self._retry_group(group, now, matches)
         for item in list(self._parked_items.values()):
@@ -438,3 +468,22 @@ class PendingQueue:
         if group.items:
             self._wake_group(group)
         return len(group.items)
+
+
+def family_key(info: WorkloadInfo) -> str:
+    """Equal for workloads that differ in nothing but amounts, so that what is true of the least of them is true of all; or empty."""
+    plain = (
+        info.family
+        and not info.checks
+        and not info.invalid
+        and not info.replaces
+        and not info.parent_uid
+        and info.requeue_at is None
+        and len(info.pod_sets) == 1
+    )
+    if not plain:
+        return ""
+    for condition in info.conditions:
+        if condition.type == "Requeued" and not condition.status:
+            return ""
+    return f"{info.family}|{info.priority}"

@@ -55,15 +55,43 @@ class FlavorReason(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     requested: int = 0
     missing: int = 0
     maximum: int = 0
+    """Most the ClusterQueue could ever have, with all it may borrow."""
     detail: str = ""
+    free: int = 0
+    """What it could take at that moment, borrowing included."""
+    nominal: int = 0
+    used: int = 0
+    """Of the ClusterQueue, by all its workloads."""
+    borrowing_limit: int | None = None
+    preemption: str = ""
+    """What the search for victims said: no_candidates, within_cluster_queue, reclaim; empty where it was not asked."""
 
 
 class PodSetRefusal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Why one pod set does not fit now."""
+    """Why one pod set does not fit now.
+
+    Errors: no_topology_flavor_in_cluster_queue, no_topology_flavor_assigned, several_topology_flavors_assigned (flavors),
+    elastic_required_topology, elastic_preferred_topology.
+    """
 
     name: str
     reasons: tuple[FlavorReason, ...] = ()
     error: str = ""
+    flavors: tuple[str, ...] = ()
+
+
+class Stop(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A fact about the whole workload, not about a flavor, that keeps it pending.
+
+    Codes: checks_not_passed (names), cluster_queue_missing, cluster_queue_inactive, namespace_mismatch (names: namespace, ClusterQueue),
+    requests_refused (detail), no_candidates, quota_taken, same_victims, preemption_gated, waits_for_preemptions, better_variant, no_migration,
+    pods_not_ready, preempting (count), migrating (count).
+    """
+
+    code: str
+    names: tuple[str, ...] = ()
+    count: int = 0
+    detail: str = ""
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -71,5 +99,4 @@ class Refusal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     reason: str
     pod_sets: tuple[PodSetRefusal, ...] = ()
-    note: str = ""
-    """A fact that is not about a flavor."""
+    stop: Stop | None = None

@@ -21,6 +21,7 @@ from shared.events.objects import (
     LocalQueue,
     Namespace,
     Object,
+    PodSet,
     PodTemplate,
     ProvisioningRequest,
     ProvisioningRequestConfig,
@@ -31,6 +32,11 @@ from shared.events.objects import (
     WorkloadPriorityClass,
 )
 from shared.events.subjects import ObjectName
+
+TEMPLATES_SHARED = 4096
+"""How many different pod sets of workloads are kept ready to be shared."""
+
+_encode = msgspec.msgpack.Encoder().encode
 
 TOMBSTONES_KEPT = 50_000
 """How many deleted keys are remembered, to know a late repetition of an older state."""
@@ -82,6 +88,7 @@ class Objects:
         self._held: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
         self._seen: dict[tuple[str, str], Seen] = {}
         self._tombstones: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._templates: dict[bytes, tuple[PodSet, ...]] = {}
         self.misfits: dict[ObjectName, str] = {}
         """Why the newest message under a name was not taken in."""
 
@@ -96,21 +103,35 @@ class Objects:
         if held is None or not isinstance(new, Tombstone | KINDS[name.kind]):
             self.misfits[name] = f"{type(new).__name__} under kind {name.kind!r}"
             return None
-        at = (name.kind, name.key)
+        key = name.key
+        at = (name.kind, key)
         seen = self._seen.get(at)
         gone = isinstance(new, Tombstone)
         if seen is not None and not _newer(seen, new, item.position, gone):
             return None
         self.misfits.pop(name, None)
-        old = held.get(name.key)
+        old = held.get(key)
         self._seen[at] = Seen(new.uid or (seen.uid if seen is not None else ""), new.version, item.position)
         if gone:
-            held.pop(name.key, None)
+            held.pop(key, None)
             self._remember_tombstone(at)
             return Change(name, old, None, item.trace)
         self._tombstones.pop(at, None)
-        held[name.key] = new
+        if isinstance(new, Workload):
+            new = self._with_shared_template(new)
+        held[key] = new
         return Change(name, old, new, item.trace)
+
+    def _with_shared_template(self, workload: Workload) -> Workload:
+        """The workload with the pod sets of an equal one, where there is one: the jobs of a cluster come from few templates."""
+        encoded = _encode(workload.pod_sets)
+        known = self._templates.get(encoded)
+        if known is not None:
+            return workload if known is workload.pod_sets else msgspec.structs.replace(workload, pod_sets=known)
+        if len(self._templates) >= TEMPLATES_SHARED:
+            self._templates.clear()
+        self._templates[encoded] = workload.pod_sets
+        return workload
 
     def _remember_tombstone(self, at: tuple[str, str]) -> None:
         self._tombstones[at] = None

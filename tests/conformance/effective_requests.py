@@ -109,8 +109,7 @@ def _compare_totals(raw: Json, info: WorkloadInfo, expect: Json) -> None:
     if "clusterQueue" in expect:
         demand_equal("clusterQueue", held.cluster_queue if held is not None else "", expect["clusterQueue"])
     found = [
-        (one.name, one.count, dict(one.usage), dict(one.flavors))
-        for one in (held.pod_sets if held is not None else ())
+        (one.name, one.count, dict(one.usage), dict(one.flavors)) for one in (held.pod_sets if held is not None else ())
     ] or [(one.name, one.count, dict(one.requests), {}) for one in info.pod_sets]
     demand_equal("pod sets", [one[0] for one in found], [one["name"] for one in expect["podSets"]])
     for (name, count, requests, flavors), wanted in zip(found, expect["podSets"], strict=True):
@@ -150,7 +149,9 @@ def _steps(case: Case) -> None:
 def _adjust(case: Case) -> None:
     before, wanted = _the_workload(case), _lenient(case.raw["expect"]["workload"])
     found = [adjusted(one, rules_of_pods(case.raw["objects"])) for one in objects.workload(before).pod_sets]
-    demand_equal("pod sets", [_template(one) for one in found], [_template(one) for one in objects.workload(wanted).pod_sets])
+    demand_equal(
+        "pod sets", [_template(one) for one in found], [_template(one) for one in objects.workload(wanted).pod_sets]
+    )
     demand_equal("all the rest", _without_amounts(before), _without_amounts(wanted))
 
 
@@ -183,7 +184,9 @@ def _usage(case: Case) -> None:
     )
     interned = FlavorResources()
     expect = case.raw["expect"]
-    wanted = {(one["flavor"], one["resource"]): request_units(one["resource"], one["quantity"]) for one in expect["usage"]}
+    wanted = {
+        (one["flavor"], one["resource"]): request_units(one["resource"], one["quantity"]) for one in expect["usage"]
+    }
     demand_equal("usage", dict(interned.by_name(admission.vector(interned))), wanted)
     demand_equal("withoutFlavor", admission.unassigned(), _units(expect["withoutFlavor"]))
 

@@ -50,9 +50,7 @@ def topology_requests(case: Case) -> None:
         annotated or "replacedSliceHasTopologyAssignment" in request
     )
     results = _results(case)
-    needed = needed_placements(
-        info.pod_sets, tuple(results), request["topologyFlavorsOfClusterQueue"], elastic=elastic
-    )
+    needed = needed_placements(info.pod_sets, tuple(results), request["topologyFlavorsOfClusterQueue"], elastic=elastic)
     error = needed.errors.get(info.pod_sets[0].name)
     demand_equal("error", error_of(error), expect.get("error"))
     if "topologyRequests" in expect:
@@ -79,7 +77,9 @@ def total_requests(case: Case) -> None:
         for resource, amount in scaled(pod_set, count).items():
             if resource in result.flavors:
                 total[(result.flavors[resource].flavor, resource)] += amount
-    demand_equal("usage", {pair: amount for pair, amount in total.items() if amount}, _usage(case.raw["expect"]["usage"]))
+    demand_equal(
+        "usage", {pair: amount for pair, amount in total.items() if amount}, _usage(case.raw["expect"]["usage"])
+    )
 
 
 def _usage(raw: list[Json]) -> dict[tuple[str, str], int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from shared.api.quantity import request_units
 from shared.bus.interface import ObjectChanged
-from shared.events.objects import KINDS, QueueUsage
+from shared.events.objects import KINDS, Object, QueueUsage
 from shared.events.subjects import ObjectName
 from shared.state.queues import QueueStatus, QueueView
 from tests.conformance import objects
@@ -15,7 +16,7 @@ from tests.conformance.scenario import NotCovered, demand_equal
 
 Json = dict[str, Any]
 
-_READERS = {
+_READERS: dict[str, Callable[[Json], Object]] = {
     "ClusterQueue": objects.cluster_queue,
     "LocalQueue": objects.local_queue,
     "Cohort": objects.cohort,

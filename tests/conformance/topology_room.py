@@ -11,7 +11,6 @@ from typing import Any
 from shared.api.quantity import request_units
 from shared.decide.topology_handoff import PlacementRequest, requested_levels
 from shared.model.resource_fit import how_many_fit
-from tests.conformance import objects
 
 Json = dict[str, Any]
 
@@ -25,7 +24,9 @@ class Room:
             for raw in raws
             if raw["kind"] == "Topology"
         }
-        self._flavors = {raw["metadata"]["name"]: raw.get("spec") or {} for raw in raws if raw["kind"] == "ResourceFlavor"}
+        self._flavors = {
+            raw["metadata"]["name"]: raw.get("spec") or {} for raw in raws if raw["kind"] == "ResourceFlavor"
+        }
         self._nodes = [raw for raw in raws if raw["kind"] == "Node"]
 
     def levels(self, topology: str) -> tuple[str, ...] | None:
@@ -63,8 +64,3 @@ def assignment_domains(raw: Json | None) -> dict[tuple[str, ...], int]:
         tuple(level["universal"] for level in one["valuesPerLevel"]): one["podCounts"]["universal"]
         for one in raw["slices"]
     }
-
-
-def pod_sets_of(raw: Json) -> dict[str, objects.o.PodSet]:
-    """The pod sets of a raw workload by name."""
-    return {one.name: one for one in objects.workload(raw).pod_sets}

@@ -7,10 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.decide.lifecycle import (
+from shared.api.names import RESOURCE_IN_USE
+from shared.decide.lifecycle import LifecycleView, next_step, why_not_tried
+from shared.decide.lifecycle_limits import PodsReadyLimits
+from shared.decide.lifecycle_steps import (
     Evict,
-    LifecycleView,
+    Finish,
     MarkRequeued,
+    ReleaseFinalizer,
     ReportPending,
     SetActive,
     SetDeactivationTarget,
@@ -20,7 +24,6 @@ from shared.decide.lifecycle import (
     SyncChecks,
     Unreserve,
     Verdict,
-    next_step,
 )
 from shared.events import objects as o
 from shared.model.activity import READY, Activity
@@ -171,11 +174,19 @@ def test_admission_gates_close_and_open() -> None:
     gate = {"kueue.x-k8s.io/admission-gated-by": "a.b/c"}
     closed = step(workload("a", annotations=gate))
     assert isinstance(closed, Unreserve)
-    assert closed.reason == "AdmissionGated"
+    assert (closed.reason, closed.event) == ("AdmissionGated", "AdmissionGated")
+    assert "a.b/c" in closed.message
     assert step(waiting("AdmissionGated", annotations=gate)) is None
     opened = step(waiting("AdmissionGated"))
     assert isinstance(opened, Unreserve)
-    assert opened.reason == "PendingEvaluation"
+    assert (opened.reason, opened.event) == ("PendingEvaluation", "AdmissionGateCleared")
+
+
+def test_what_the_scheduler_says_of_closed_preemption_gates_is_left_alone() -> None:
+    blocked = condition("BlockedOnPreemptionGates", True, "PreemptionGated")
+    assert step(waiting("AdmissionGated", blocked)) is None
+    over = condition("BlockedOnPreemptionGates", False, "QuotaReserved")
+    assert isinstance(step(waiting("AdmissionGated", over)), Unreserve)
 
 
 ON_B = msgspec.structs.replace(
@@ -221,6 +232,17 @@ def test_why_a_workload_cannot_even_be_tried(fields: dict[str, Any], reason: str
     assert step(waiting(reason), **fields) is None
 
 
+def test_what_keeps_a_workload_from_being_tried_is_known_whatever_its_condition_says() -> None:
+    held = LifecycleView(workload=waiting("Suspended"), local_queue=LOCAL, cluster_queue=QUEUE, in_cycle=True)
+    found = why_not_tried(held)
+    assert found is not None
+    assert found[0] == "Suspended"
+    for reason in ("WaitingForQuota", "PendingEvaluation", "Suspended"):
+        assert why_not_tried(view(waiting(reason))) is None
+    told = condition("QuotaReserved", False, "OnHold", message="scaled to 0")
+    assert why_not_tried(view(workload("a", conditions=(told,)))) == ("OnHold", "scaled to 0")
+
+
 def test_after_the_obstacle_is_gone_it_waits_for_evaluation() -> None:
     found = step(waiting("Suspended"))
     assert isinstance(found, ReportPending)
@@ -242,13 +264,72 @@ def test_admitted_follows_reservation_and_checks() -> None:
 
 
 def test_rejected_checks_deactivate_and_win_over_retries() -> None:
-    rejected = o.CheckState(name="c", state="Rejected")
+    rejected = o.CheckState(name="c", state="Rejected", message="no such nodes")
     both = holding(checks=(rejected, o.CheckState(name="d", state="Retry")))
     two = msgspec.structs.replace(QUEUE, checks=(CheckRule("c", frozenset()), CheckRule("d", frozenset())))
     found = step(both, cluster_queue=two)
     assert isinstance(found, SetDeactivationTarget)
     assert (found.reason, found.event) == ("AdmissionCheck", "AdmissionCheckRejected")
-    assert "c" in found.message
+    assert found.message.endswith(': "c" (no such nodes)')
+
+
+def test_each_failed_check_is_named_with_what_it_says() -> None:
+    checks = (o.CheckState(name="d", state="Retry", message="later"), o.CheckState(name="c", state="Retry"))
+    two = msgspec.structs.replace(QUEUE, checks=(CheckRule("c", frozenset()), CheckRule("d", frozenset())))
+    found = step(holding(checks=tuple(sorted(checks, key=lambda check: check.name))), cluster_queue=two)
+    assert isinstance(found, Evict)
+    assert found.message.endswith(': "c", "d" (later)')
+
+
+ORPHAN: dict[str, Any] = {"owners": (), "job_uid": "u"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "gate", "expected"),
+    [
+        (ORPHAN, True, Finish("OwnerNotFound", "The owner is gone")),
+        (ORPHAN, False, None),
+        ({"owners": ()}, True, None),
+        ({**ORPHAN, "owners": (o.Owner("batch/v1", "Job", "j", "u"),)}, True, None),
+        ({**ORPHAN, "finished": True}, True, None),
+        ({**ORPHAN, "conditions": (condition("Finished", True),)}, True, None),
+        ({**ORPHAN, "deleting": True, "finalizers": (RESOURCE_IN_USE,)}, True, ReleaseFinalizer()),
+        ({"owners": (), "deleting": True, "finalizers": (RESOURCE_IN_USE,)}, False, ReleaseFinalizer()),
+        ({"owners": (), "deleting": True, "finalizers": ("other",)}, False, None),
+        ({"finished": True, "deleting": True, "finalizers": (RESOURCE_IN_USE,)}, False, ReleaseFinalizer()),
+        (
+            {
+                "owners": (o.Owner("batch/v1", "Job", "j", "u"),),
+                "deleting": True,
+                "finalizers": (RESOURCE_IN_USE,),
+            },
+            True,
+            None,
+        ),
+    ],
+)
+def test_workloads_that_nobody_looks_after(fields: dict[str, Any], gate: bool, expected: Step | None) -> None:
+    assert step(workload("a", **fields), finish_orphans=gate) == expected
+
+
+def test_an_orphan_is_finished_before_anything_else() -> None:
+    source = running(condition("DeactivationTarget", True, "AdmissionCheck"), **ORPHAN)
+    assert isinstance(step(source, finish_orphans=True), Finish)
+    assert step(source) == SetActive(False)
+
+
+def test_limits_of_time_come_last() -> None:
+    limits = PodsReadyLimits(timeout_s=10)
+    late = running(max_execution_s=1)
+    drained = step(late, cluster_queue=stop("HoldAndDrain"), pods_ready=limits)
+    assert isinstance(drained, Evict)
+    assert drained.reason == "ClusterQueueStopped"
+    timed_out = step(late, pods_ready=limits)
+    assert isinstance(timed_out, Evict)
+    assert timed_out.reason == "PodsReadyTimeout"
+    exceeded = step(late)
+    assert isinstance(exceeded, SetDeactivationTarget)
+    assert exceeded.reason == "MaximumExecutionTimeExceeded"
 
 
 def test_retry_evicts_once() -> None:
@@ -302,5 +383,5 @@ def test_stopped_and_missing_queues(
 
 def test_each_step_names_its_service() -> None:
     assert {one.service for one in (Evict, SetActive, SetDeactivationTarget)} == {"preemptor"}
-    others = (SetRequeueAt, MarkRequeued, Unreserve, SyncChecks, SyncAdmitted, ReportPending)
+    others = (ReleaseFinalizer, Finish, SetRequeueAt, MarkRequeued, Unreserve, SyncChecks, SyncAdmitted, ReportPending)
     assert {one.service for one in others} == {"queue_manager"}

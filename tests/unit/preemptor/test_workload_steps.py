@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.preemptor.workload_steps import evict_again, execution_limit, workload_step
+from services.preemptor.workload_steps import evict_again, workload_step
 from shared.api import names
+from shared.decide.lifecycle_limits import PodsReadyLimits
 from shared.events.commands import Evict, SetActive, SetDeactivationTarget
 from shared.events.objects import ClusterQueue, LocalQueue, Workload
 from shared.model import cluster_queue as configs
@@ -25,10 +26,14 @@ from tests.unit.preemptor.objects import (
 
 
 def step(
-    wl: Workload, queue: ClusterQueue | None = None, local: LocalQueue | None = None, now: float = 1000.0
+    wl: Workload,
+    queue: ClusterQueue | None = None,
+    local: LocalQueue | None = None,
+    now: float = 1000.0,
+    pods_ready: PodsReadyLimits | None = None,
 ) -> Verdict:
     config = configs.cluster_queue(queue or cluster_queue(), FlavorResources())
-    return workload_step(wl, configs.local_queue(local or local_queue()), config, now)
+    return workload_step(wl, configs.local_queue(local or local_queue()), config, now, pods_ready=pods_ready)
 
 
 def test_all_is_well() -> None:
@@ -131,9 +136,9 @@ def test_finished_workloads_are_left_alone() -> None:
 @pytest.mark.parametrize(("past", "ends"), [(0, 800), (100, 700), (299, 501)])
 def test_time_admitted_is_limited_over_all_admissions(past: int, ends: int) -> None:
     wl = workload(max_execution_s=300, past_execution_s=past)
-    assert execution_limit(wl, 500.0) == Verdict((), ends)
-    assert execution_limit(wl, ends - 1.0) == Verdict((), ends)
-    (command,) = execution_limit(wl, float(ends)).commands
+    assert step(wl, now=500.0) == Verdict((), ends)
+    assert step(wl, now=ends - 1.0) == Verdict((), ends)
+    (command,) = step(wl, now=float(ends)).commands
     assert isinstance(command, SetDeactivationTarget)
     assert command.reason == command.event == "MaximumExecutionTimeExceeded"
     assert command.clear_past_execution
@@ -144,13 +149,23 @@ def test_time_admitted_is_limited_over_all_admissions(past: int, ends: int) -> N
     [
         workload(),
         workload(max_execution_s=1, admitted_at=None),
-        workload(max_execution_s=1, active=False),
-        workload(condition(names.DEACTIVATION_TARGET, "AdmissionCheck"), max_execution_s=1),
+        workload(condition(names.EVICTED, "Deactivated"), max_execution_s=1, active=False),
         released(max_execution_s=1),
     ],
 )
 def test_no_limit_applies(wl: Workload) -> None:
-    assert execution_limit(wl, 5000.0) == Verdict()
+    assert step(wl, now=5000.0) == Verdict()
+
+
+def test_pods_that_are_not_ready_in_time_cost_the_reservation() -> None:
+    limits = PodsReadyLimits(timeout_s=300)
+    wl = workload(requeue_count=1, has_requeue_state=True)
+    assert step(wl, now=799.0, pods_ready=limits) == Verdict((), 800)
+    (command,) = step(wl, now=800.0, pods_ready=limits).commands
+    assert isinstance(command, Evict)
+    assert (command.reason, command.cause) == ("PodsReadyTimeout", "WaitForStart")
+    assert (command.requeue_count, command.requeue_at) == (2, 920)
+    assert step(wl, now=800.0) == Verdict()
 
 
 def test_the_limit_is_looked_at_after_all_else() -> None:

@@ -20,12 +20,14 @@ from services.queue_manager.settings import QueueManagerSettings
 from services.watcher.commands_workload import plan
 from services.watcher.patches import Refusal
 from services.watcher.projections_workload import project_workload
+from shared.api import conditions as conds
 from shared.api.meta import ObjectMeta, OwnerReference
 from shared.api.pods import Container, PodSpec, PodTemplateSpec, ResourceRequirements
 from shared.api.workload import PodSet, Workload, WorkloadSpec
 from shared.api.workload_status import Admission, PodSetAssignment, WorkloadStatus
 from shared.bus.interface import CaughtUp, ObjectChanged, Reset, Settled
 from shared.decide import transitions
+from shared.decide.lifecycle_limits import PodsReadyLimits
 from shared.events import commands as c
 from shared.events.decisions import Positions
 from shared.events.objects import ClusterQueue, Object
@@ -41,7 +43,9 @@ MOST_ROUNDS = 60
 class World:
     """One workload `ns/wl` with a job, two services, and the gateway's part played by its own planner."""
 
-    def __init__(self, *, checks: tuple[str, ...] = (), reserved: bool = True) -> None:
+    def __init__(
+        self, *, checks: tuple[str, ...] = (), reserved: bool = True, pods_ready: PodsReadyLimits | None = None
+    ) -> None:
         self.now = START
         self.stream = Stream()
         self.queue = cluster_queue(checks=rules(*checks))
@@ -50,7 +54,12 @@ class World:
         registry = CollectorRegistry()
         self.writers = (
             CommandWriter("queue_manager", QueueJudge(QueueManagerSettings()), CollectorRegistry(), leads=True),
-            CommandWriter("preemptor", PreemptorJudge(PreemptorSettings(), registry), registry, leads=True),
+            CommandWriter(
+                "preemptor",
+                PreemptorJudge(PreemptorSettings(), registry, pods_ready=pods_ready),
+                registry,
+                leads=True,
+            ),
         )
         template = PodTemplateSpec(
             spec=PodSpec(containers=(Container(name="c", resources=ResourceRequirements(requests={"cpu": "1"})),))
@@ -314,6 +323,60 @@ def test_a_check_rejects() -> None:
     world.log.clear()
     world.run(world.now + 3600)
     assert world.log == []
+
+
+def test_pods_are_not_ready_in_time_again_and_again() -> None:
+    """Each requeue waits twice as long; the one after the limit deactivates."""
+    world = World(pods_ready=PodsReadyLimits(timeout_s=300, backoff_limit=2))
+    for count, backoff_s in ((1, 60), (2, 120)):
+        timeout = world.now + 300
+        world.run(timeout - 1)
+        assert world.log == []
+        world.run(timeout)
+        assert only(world.log, "Evicted", "Requeued") == ["Evicted T/PodsReadyTimeout", "Requeued F/PodsReadyTimeout"]
+        state = world.workload.status.requeue_state
+        assert state is not None
+        assert (state.count, state.requeue_at) == (count, datetime.fromtimestamp(timeout + backoff_s, UTC))
+        world.run(timeout + backoff_s - 1)
+        assert only(world.log, "Requeued")[1:] == []
+        world.run(timeout + backoff_s)
+        assert only(world.log, "Requeued")[1:] == ["Requeued T/BackoffFinished"]
+        state = world.workload.status.requeue_state
+        assert state is not None
+        assert (state.count, state.requeue_at) == (count, None)
+        world.reserve()
+        world.run()
+        world.log.clear()
+    world.run(world.now + 300)
+    assert only(world.log, "DeactivationTarget", "active", "Evicted", "Requeued") == [
+        "DeactivationTarget T/RequeuingLimitExceeded",
+        "active=False",
+        "Evicted T/DeactivatedDueToRequeuingLimitExceeded",
+        "DeactivationTarget removed",
+        "Requeued F/DeactivatedDueToRequeuingLimitExceeded",
+    ]
+    assert world.workload.status.requeue_state is None
+
+
+def test_pods_that_are_ready_have_no_deadline() -> None:
+    world = World(pods_ready=PodsReadyLimits(timeout_s=300, recovery_timeout_s=60))
+    status = world.workload.status
+    ready = conds.make("PodsReady", True, "Started", "", now=world.moment, observed_generation=1)
+    world.write(msgspec.structs.replace(status, conditions=conds.set_condition(status.conditions, ready)))
+    world.log.clear()
+    world.run(world.now + 3600)
+    assert world.log == []
+    lost = conds.make("PodsReady", False, "WaitForRecovery", "", now=world.moment, observed_generation=1)
+    status = world.workload.status
+    world.write(msgspec.structs.replace(status, conditions=conds.set_condition(status.conditions, lost)))
+    world.log.clear()
+    world.run(world.now + 59)
+    assert world.log == []
+    world.run(world.now + 1)
+    assert only(world.log, "Evicted") == ["Evicted T/PodsReadyTimeout"]
+    stats = world.workload.status.scheduling_stats
+    assert stats is not None
+    assert [(one.reason, one.underlying_cause) for one in stats.evictions] == [("PodsReadyTimeout", "WaitForRecovery")]
 
 
 def test_run_time_is_over() -> None:
