@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SCENARIOS ?= $(if $(wildcard ../shared/scenarios),../shared/scenarios,tests/conformance/scenarios)
 
-.PHONY: help setup up demo down test test-unit lint format load conformance conformance-selfcheck crds docs lock clean
+.PHONY: help setup up demo down test test-unit lint format load bench-engine conformance conformance-selfcheck crds docs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -54,6 +54,9 @@ format: $(STAMP) ## Format the code (seconds)
 
 load: $(STAMP) ## Run a load shape (SHAPE=small) against a control plane of its own, and write loadtest/reports/
 	@$(BIN)/python -m loadtest.run $(or $(SHAPE),small)
+
+bench-engine: $(STAMP) ## Measure the engine alone, on one core, and write loadtest/reports/engine.json (about 5 min)
+	@$(BIN)/python -m loadtest.engine
 
 conformance: $(STAMP) ## Run scenario files (SCENARIOS=folder) and print passed, failed and waiting by area (about 1 min)
 	@$(BIN)/python -m tests.conformance.run $(SCENARIOS)

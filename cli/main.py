@@ -50,6 +50,22 @@ def down() -> None:
     command.down()
 
 
+@app.command()
+def simulate(
+    state: Annotated[
+        typer.FileText, typer.Argument(help="YAML or JSON file of objects; - reads standard input.", encoding="utf-8")
+    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table",
+    fair_sharing: Annotated[bool, typer.Option("--fair-sharing", help="Share cohorts by weight.")] = False,
+) -> None:
+    """Print what the engine would decide about the objects of a file, and why the rest waits."""
+    from cli.simulate import Output, simulate_command
+
+    if output not in ("table", "json"):
+        raise typer.BadParameter("table or json", param_hint="--output")
+    simulate_command(state, Output(output), fair_sharing)
+
+
 @app.command("all-in-one")
 def all_in_one(
     kubeconfig: Annotated[

@@ -27,6 +27,7 @@ from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Rese
 from shared.decide.lifecycle_limits import PodsReadyLimits
 from shared.events.commands import Command
 from shared.events.objects import Workload
+from shared.runtime.decision_settings import pods_ready_limits
 from shared.runtime.service import Context
 from shared.state.open_commands import CommandWriter, Verdict
 
@@ -140,5 +141,10 @@ class PreemptorJudge:
 
 async def serve(ctx: Context[PreemptorSettings]) -> None:
     """Run until cancelled."""
-    writer = CommandWriter(LEASE, PreemptorJudge(ctx.settings, ctx.metrics), ctx.metrics, leads=False)
+    writer = CommandWriter(
+        LEASE,
+        PreemptorJudge(ctx.settings, ctx.metrics, pods_ready=pods_ready_limits(ctx.configured)),
+        ctx.metrics,
+        leads=False,
+    )
     await writer.run(ctx.bus, KINDS, ctx.now, lease=ctx.bus.lease(LEASE), decisions=True, ready=ctx.health.ready)

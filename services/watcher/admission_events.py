@@ -113,6 +113,12 @@ class AdmissionEvents:
                 controller=ADMISSION_CONTROLLER,
             )
 
+    def note(self, workload: Workload, reason: str, message: str) -> None:
+        """Something that happened to it and is no trouble."""
+        self._recorder.emit(
+            about_workload(workload.metadata), "Normal", reason, message, controller=WORKLOAD_CONTROLLER
+        )
+
     def warn(self, workload: Workload, reason: str, message: str) -> None:
         """Something that the workload's owner should look at."""
         self._recorder.emit(

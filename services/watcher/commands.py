@@ -218,6 +218,8 @@ class CommandRunner:
                 self._events.evicted(after)
             case commands.ReportPending() if command.event:
                 self._events.pending(after)
+            case commands.Unreserve() if command.event:
+                self._events.note(after, command.event, command.message)
             case commands.SetDeactivationTarget() if command.event:
                 self._events.warn(after, command.event, command.message)
             case _ if is_admitted(after) and not is_admitted(before):

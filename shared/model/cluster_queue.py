@@ -226,9 +226,7 @@ def local_queue(source: LocalQueueSource) -> LocalQueue:
 
 def cohort(source: CohortSource, interned: FlavorResources) -> Cohort:
     """The engine's view of a Cohort object. Raises QuantityError."""
-    return Cohort(
-        source.name, source.parent or None, _quotas(source.groups, interned), _weight(source.fair_weight)
-    )
+    return Cohort(source.name, source.parent or None, _quotas(source.groups, interned), _weight(source.fair_weight))
 
 
 def resource_flavor(source: ResourceFlavorSource) -> ResourceFlavor:

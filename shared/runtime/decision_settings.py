@@ -6,6 +6,7 @@ from shared.config.configuration import Configured
 from shared.config.fairness import FairnessSettings
 from shared.decide.cycle import CycleSettings
 from shared.decide.flavors import SearchSettings
+from shared.decide.lifecycle_limits import PodsReadyLimits
 from shared.decide.order import HeadOrder
 from shared.decide.requests import RequestRules, Transformation
 from shared.decide.settings import FairSharing
@@ -75,6 +76,7 @@ def admission_fair_sharing(configured: Configured, settings: FairnessSettings) -
 def cycle_settings(configured: Configured, settings: FairnessSettings = NOT_FAIR) -> CycleSettings:
     """How a cycle searches, sorts and shares."""
     resources, gates = configured.configuration.resources, configured.gates
+    wait = configured.wait_for_pods_ready
     ignore = gates["QuotaCheckStrategy"] and resources.quota_check_strategy == "IgnoreUndeclared"
     return CycleSettings(
         search=SearchSettings(ignore_undeclared=ignore, flavor_fungibility=gates["FlavorFungibility"]),
@@ -87,6 +89,22 @@ def cycle_settings(configured: Configured, settings: FairnessSettings = NOT_FAIR
         fair=fair_sharing(configured, settings),
         preserve_scan_progress=gates["FlavorFungibilityPreserveScanProgress"],
         partial_admission=gates["PartialAdmission"],
+        block_admission=wait is not None and wait.block_admission,
+    )
+
+
+def pods_ready_limits(configured: Configured) -> PodsReadyLimits | None:
+    """How long pods may take and what then; None: nobody waits for them."""
+    wait = configured.wait_for_pods_ready
+    if wait is None:
+        return None
+    again = wait.requeuing_strategy
+    return PodsReadyLimits(
+        timeout_s=wait.timeout_s,
+        recovery_timeout_s=wait.recovery_timeout_s,
+        backoff_limit=again.backoff_limit_count,
+        backoff_base_s=again.backoff_base_seconds,
+        backoff_max_s=again.backoff_max_seconds,
     )
 
 

@@ -175,9 +175,7 @@ def test_a_head_that_already_counts_is_dropped() -> None:
     built = one_queue("4", workload("a"))
     assert run_batch(built, 100).admits
     built.pending.adopt(info(workload("a")))
-    assert run_batch(built, 100) == Batch(
-        cycles=1, progress_before={"ns/a": None}, preemptors_before={"cq": None}
-    )
+    assert run_batch(built, 100) == Batch(cycles=1, progress_before={"ns/a": None}, preemptors_before={"cq": None})
     assert built.pending.pending_count("cq") == 0
 
 
