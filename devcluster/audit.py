@@ -22,11 +22,11 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Reference(msgspec.Struct, frozen=True, rename="camel"):
-    api_group: str = ""
     resource: str = ""
     subresource: str = ""
     namespace: str = ""
     name: str = ""
+    api_group: str = ""
 
 
 class ResponseStatus(msgspec.Struct, frozen=True):
