@@ -43,7 +43,8 @@ class Histories(Verifier):
         owner = workload.metadata.controller_owner()
         if owner is None or deleted:
             return
-        now = {c.type: f"{c.status} {c.reason}" for c in workload.status.conditions}
+        # PodsReady follows the pods, at times of its own.
+        now = {c.type: f"{c.status} {c.reason}" for c in workload.status.conditions if c.type != "PodsReady"}
         states = self.seen[owner.uid]
         evicted = next((c for c in workload.status.conditions if c.type == "Evicted"), None)
         was = states[-1].get("Evicted", "") if states else ""
@@ -51,6 +52,10 @@ class Histories(Verifier):
             self.evictions[owner.uid].append(evicted.message)
         if not states or states[-1] != now:
             states.append(now)
+
+    def problems_of(self, part: str) -> list[str]:
+        """Problems that name this job, workload or queue, or one whose name has this in it: what other tests leave behind is not meant."""
+        return [problem for problem in self.problems if part in problem]
 
     def now(self, uid: str, type_: str) -> str:
         """`status reason` of a condition of the workload of a Job; empty if it is not there."""

@@ -113,7 +113,7 @@ async def test_priority_within_a_queue_from_both_sides(stack: Stack, watched: Wa
         f"Preempted workload {victim.metadata.key} (UID: {victim.metadata.uid}) in ClusterQueue contested; {priorities}"
     )
     assert "Stopped" in [r for r, _ in await events_about(stack, "contested-low")]
-    assert history.problems == []
+    assert history.problems_of("contested") == []
     await stack.cluster.kubectl("delete", "job", "contested-low")
 
 
@@ -143,7 +143,7 @@ async def test_reclaim_between_two_members_of_a_cohort(stack: Stack, watched: Wa
     (message,) = history.evictions[stopped[0]]
     assert "preemptor path: /pair/pair-b; preemptee path: /pair/pair-a" in message
     assert await seen.until(lambda: history.now(stopped[0], "QuotaReserved") == "False WaitingForQuota", 15)
-    assert history.problems == []
+    assert history.problems_of("pair") == []
     await stack.cluster.kubectl("delete", "job", "pair-a0", "pair-a1", "pair-b0", "--wait=false")
 
 
@@ -204,4 +204,4 @@ async def test_strict_fifo_blocks_and_best_effort_passes(stack: Stack, watched: 
     for name in ("strict-head", "strict-small", "loose-head"):
         key = f"default/{name}"
         assert await seen.until(lambda key=key: key in seen.jobs and seen.jobs[key].complete, 20)  # type: ignore[misc]
-    assert history.problems == []
+    assert history.problems_of("strict") == []
