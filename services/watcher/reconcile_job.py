@@ -289,8 +289,14 @@ class JobReconciler:
         """Write PodsReady if its status or reason changes; True if there was something to write."""
         if not self._settings.wait_for_pods_ready:
             return False
+        workload = workload_of(stored)
+        if condition(workload, names.PODS_READY) is None and (
+            not is_admitted(workload) or job.kind.suspended(job.manifest)
+        ):
+            # No condition means the same as waiting for the start; a write for it would only delay the start (R8).
+            return False
         ready = job.kind.pods_ready(job.manifest)
-        if pods_ready_condition(workload_of(stored), ready, self._moment()) is None:
+        if pods_ready_condition(workload, ready, self._moment()) is None:
             return False
 
         def plan(current: Stored) -> JsonObject | Refusal:
