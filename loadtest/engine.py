@@ -7,7 +7,6 @@ the process, so that other work on the machine does not count. Every measurement
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from loadtest import engine_searches as searches
 from loadtest.engine_run import Result, Run
 from loadtest.engine_shapes import BASELINE, DISTINCT, HUNDRED_QUEUES, LARGE, Shape
+from shared.runtime import collector
 
 REPORT = Path(__file__).parent / "reports" / "engine.json"
 Figures = dict[str, float]
@@ -33,14 +33,9 @@ GOALS: dict[str, tuple[str, float]] = {
 """What each figure must reach."""
 
 
-GC_THRESHOLDS = (200_000, 50, 1000)
-"""A World of 100,000 workloads is live data: looking through it after every few thousand allocations costs more than deciding."""
-
-
 def _run(shape: Shape) -> Result:
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.collect()
-    gc.freeze()
+    collector.expect_large_state()
+    collector.state_is_loaded()
     return Run(shape).run()
 
 

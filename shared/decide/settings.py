@@ -47,7 +47,7 @@ class BatchLimits(msgspec.Struct, frozen=True, gc=False):
     The victims of one preemptor are decided together, so a batch may end some decisions above its size.
     """
 
-    max_decisions: int = 256
+    max_decisions: int = 512
     max_unsettled: int = 512
 
 

@@ -230,8 +230,8 @@ class PendingQueues:
     def give_back(self, cluster_queue: str, info: WorkloadInfo) -> None:
         """A head that was taken but not looked at returns to the heap as if nothing had happened."""
         queue = self.queues[cluster_queue]
-        queue.inflight = None
-        queue.push(Item(self._order(info), info))
+        taken, queue.inflight = queue.inflight, None
+        queue.push(taken if taken is not None and taken.info is info else Item(self._order(info), info))
         self._note_ready(queue)
 
     def requeue(

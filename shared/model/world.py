@@ -255,11 +255,12 @@ class World:
 
     def upsert(self, info: WorkloadInfo, now: float) -> None:
         """A workload is new or has changed. An assumption about it goes on counting until `settle`."""
-        self.changes += 1
+        before = self.workloads.get(info.key)
+        if not self._only_confirms(before, info):
+            self.changes += 1
         if info.finished:
             self.delete(info.key)
             return
-        before = self.workloads.get(info.key)
         if before is not None and before.uid != info.uid:
             self.delete(info.key)
             before = None
@@ -279,6 +280,21 @@ class World:
         self._rank(info.key)
         if before is not None and info.admission is not None and before.priority != info.priority:
             self.request_retry(info.admission.cluster_queue)
+
+    def _only_confirms(self, before: WorkloadInfo | None, info: WorkloadInfo) -> bool:
+        """Does this change say nothing but what was assumed already, so that a cycle that was cut may go on?"""
+        return (
+            before is not None
+            and info.admission is not None
+            and info.admission == self.assumed.get(info.key)
+            and before.uid == info.uid
+            and before.generation == info.generation
+            and before.priority == info.priority
+            and before.queue_key == info.queue_key
+            and not info.finished
+            and not info.is_true("Evicted")
+            and info.key not in self.preempting
+        )
 
     def delete(self, key: str) -> None:
         """A workload is gone or finished: it neither waits nor counts, whatever was assumed about it."""
@@ -386,11 +402,13 @@ class World:
 
         After a rejection the object holds nothing, so the quota is free, its tree is retried and the workload waits again.
         """
-        self.changes += 1
-        if self.assumed.pop(key, None) is None:
+        assumed = self.assumed.pop(key, None)
+        if assumed is None:
             return
         self._assumed_at.pop(key, None)
         info = self.workloads.get(key)
+        if info is None or info.admission != assumed:
+            self.changes += 1
         if self.afs is not None and (info is None or info.admission is None):
             self.afs.drop(key)
         if info is None:
@@ -430,9 +448,9 @@ class World:
 
         After a rejection it is not: its tree is looked at again.
         """
-        self.changes += 1
         if self.preempting.pop(key, None) is None:
             return
+        self.changes += 1
         self._rank(key)
         charge = self.charges.get(key)
         if charge is not None and not self.evicted(key):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from shared.decide.decisions import Admit, Decision
 from shared.decide.settings import FairSharing
 from shared.events import objects as o
 from shared.model.pending import OrderPolicy, ScanProgress
+from shared.model.workload import ConditionInfo
 from shared.model.world import World
 from tests.unit.model.builders import cohort, flavor, group, local, pod_set, put, queue, reserved, workload
 
@@ -140,6 +142,18 @@ def end_some(target: World, numbers: list[int]) -> None:
             target.delete(held.pop(number % len(held)))
 
 
+def confirm(target: World, admits: Iterable[Admit]) -> None:
+    """The objects show what was decided."""
+    for admit in admits:
+        info = msgspec.structs.replace(
+            target.workloads[admit.key],
+            admission=admit.admission,
+            conditions=(ConditionInfo("QuotaReserved", True, "QuotaReserved", int(NOW)),),
+        )
+        target.upsert(info, NOW)
+        target.settle(admit.key, NOW)
+
+
 def parts_of(spec: Spec) -> list[list[tuple[int, tuple[Any, ...]]]]:
     numbered = list(enumerate(spec["loads"]))
     if spec["parts"] == 1:
@@ -149,7 +163,7 @@ def parts_of(spec: Spec) -> list[list[tuple[int, tuple[Any, ...]]]]:
 
 
 @given(specs, st.lists(st.lists(st.integers(0, 20), max_size=2), max_size=4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=1000, deadline=None)
 def test_a_batch_is_a_sequence_of_single_cycles(spec: Spec, ends: list[list[int]]) -> None:
     first, *later = parts_of(spec)
     chosen = settings_of(spec)
@@ -166,10 +180,18 @@ def test_a_batch_is_a_sequence_of_single_cycles(spec: Spec, ends: list[list[int]
                 put(target, *(load(spec, number, one) for number, one in part))
 
 
-@given(specs, st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), min_size=1, max_size=12), st.booleans())
-@settings(max_examples=300, deadline=None)
-def test_cut_anywhere_it_decides_the_same(spec: Spec, cuts: list[tuple[int, int]], lost: bool) -> None:
-    """`cuts`: per batch how many decisions it may hold and how many cycles its time budget allows. `lost`: some batches do not reach the log."""
+@given(
+    specs,
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), min_size=1, max_size=12),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=1000, deadline=None)
+def test_cut_anywhere_it_decides_the_same(spec: Spec, cuts: list[tuple[int, int]], lost: bool, confirmed: bool) -> None:
+    """`cuts`: per batch how many decisions it may hold and how many cycles its time budget allows. `lost`: some batches do not reach the log.
+
+    `confirmed`: the outcomes of admissions arrive between the batches.
+    """
     chosen = settings_of(spec)
     everything = list(enumerate(spec["loads"]))
     whole, pieces = built(spec, everything), built(spec, everything)
@@ -185,6 +207,8 @@ def test_cut_anywhere_it_decides_the_same(spec: Spec, cuts: list[tuple[int, int]
             should_stop=lambda left=left: next(left, None) is None,  # type: ignore[misc]
         )
         made += batch.decisions
+        if confirmed:
+            confirm(pieces, batch.admits)
         if not batch.more:
             break
     assert words(made) == expected
