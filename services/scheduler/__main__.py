@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
-
 from services.scheduler.service import Scheduler
 from services.scheduler.settings import SchedulerSettings
+from shared.runtime import collector
 from shared.runtime.service import Context, run
 
 
 async def serve(ctx: Context[SchedulerSettings]) -> None:
     """Run one scheduler on this context."""
-    # Much lives long and little is garbage: looking for cycles seldom costs a few MB and saves a third of a busy scheduler's time.
-    gc.set_threshold(200_000, 50, 1000)
+    collector.expect_large_state()
     ctx.health.ready(True)
     scheduler = Scheduler(
         ctx.bus,
@@ -21,16 +19,10 @@ async def serve(ctx: Context[SchedulerSettings]) -> None:
         tracer=ctx.tracer,
         registry=ctx.metrics,
         ready=lambda is_ready, why: ctx.health.ready(is_ready, why, cause="feed"),
-        loaded=_freeze,
+        loaded=collector.state_is_loaded,
         configured=ctx.configured,
     )
     await scheduler.run()
-
-
-def _freeze() -> None:
-    """What was loaded stays: keep the garbage collector from walking it again and again."""
-    gc.collect()
-    gc.freeze()
 
 
 def main() -> None:

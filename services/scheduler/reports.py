@@ -154,7 +154,7 @@ class PendingReports:
             trace=trace,
             reason=reason,
             message=entry.message,
-            requests=entry.requests,
+            requests=entry.requests or None,
             gated=entry.gated,
             why=explain.of(entry.refusal),
         )

@@ -24,6 +24,7 @@ import time
 import uuid
 from collections.abc import Callable
 
+import msgspec
 from opentelemetry.trace import Span, Tracer
 from prometheus_client import CollectorRegistry
 
@@ -383,6 +384,20 @@ class Scheduler:
                 entry_of_shape = shapes.get((name, item.info.shape))
                 if entry_of_shape is not None and entry_of_shape.key != key:
                     self.reports.refuse(key, Refused(entry_of_shape, positions, now, like=entry_of_shape.key))
+        self._note_passed_over(decided, now)
+
+    def _note_passed_over(self, decided: DecidedBatch, now: float) -> None:
+        """What was parked without a look of its own, since one of its family that asks for less was refused, is told so."""
+        positions = self.state.positions
+        for name, entry in {entry.cluster_queue: entry for entry in decided.refused}.items():
+            queue = self.state.world.pending.queues.get(name)
+            if queue is None or not queue.parked_reason(entry.key):
+                continue
+            said = f"Passed over: {entry.key}, which asks for no more, was refused: {entry.message}"
+            for key in queue.inadmissible:
+                if key not in self.reports.refused and queue.parked_reason(key):
+                    passed = msgspec.structs.replace(entry, message=said, requests={})
+                    self.reports.refuse(key, Refused(passed, positions, now, like=entry.key))
 
     async def _report(self, now: float) -> None:
         commands = self.reports.due(self.state.objects, self.state.traces, now)

@@ -169,3 +169,21 @@ async def test_status_of_queues_counts_and_usage(stack: Stack, watched: Watched)
 def test_examples_are_yaml() -> None:
     for path in (ROOT / "examples").glob("*.yaml"):
         assert list(yaml.safe_load_all(path.read_text())), path
+
+
+async def test_each_of_many_different_waiting_jobs_says_why(stack: Stack, watched: Watched) -> None:
+    client, seen = watched
+    await stack.cluster.kubectl("apply", "-f", "-", stdin=as_list(*queue("crowded", "1")))
+    await create_job(client, job("crowded-first", "crowded", run_seconds="forever"))
+    assert await seen.until(
+        lambda: "default/crowded-first" in seen.jobs and not seen.jobs["default/crowded-first"].suspended, 15
+    )
+    for number in range(12):
+        await create_job(client, job(f"crowded-{number}", "crowded", f"{900 - number}m"))
+
+    def reasons() -> list[str]:
+        waiting = [w for w in seen.workloads.values() if w.spec.queue_name == "crowded" and w.status.admission is None]
+        return [c.reason for w in waiting for c in w.status.conditions if c.type == "QuotaReserved"]
+
+    assert await seen.until(lambda: reasons() == ["WaitingForQuota"] * 12, 20), reasons()
+    await stack.cluster.kubectl("delete", "job", "-l", "kueue.x-k8s.io/queue-name=crowded", "--wait=false")
