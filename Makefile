@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SCENARIOS ?= $(if $(wildcard ../shared/scenarios),../shared/scenarios,tests/conformance/scenarios)
 
-.PHONY: help setup up demo down test test-unit lint format load bench-engine conformance conformance-selfcheck crds docs lock clean
+.PHONY: help setup up demo down test test-unit chaos lint format load bench-engine conformance conformance-selfcheck crds docs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -38,6 +38,10 @@ test: $(STAMP) ## All tests, with a real control plane and NATS (about 6 min; th
 
 test-unit: $(STAMP) ## Only the tests that need no control plane (about 2 min)
 	@$(BIN)/python -m pytest -m 'not integration' tests
+
+chaos: $(STAMP) ## The large fault runs: 200 + 200 Jobs preempting each other while services are killed (about 7 min)
+	@$(BIN)/python -m devcluster build
+	@SLUICE_STORM_JOBS=200 $(BIN)/python -m pytest tests/integration/stack/test_preemption_storm.py tests/integration/stack/test_faults.py
 
 lint: $(STAMP) ## ruff, mypy --strict, import contracts, generated files current (about 1 min)
 	@$(BIN)/ruff check .

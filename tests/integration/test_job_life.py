@@ -319,6 +319,8 @@ async def test_an_evicted_job_is_stopped_restored_and_releases_its_quota(world: 
 
 async def test_a_preempted_job_can_be_admitted_again(world: World, namespace: str) -> None:
     await world.cluster.kubectl("create", "-f", "-", stdin=job_manifest(namespace, "again", seconds="forever"))
+    await world.cluster.kubectl("create", "-f", "-", stdin=job_manifest(namespace, "urgent"))
+    urgent = await world.workload_of(namespace, "urgent")
     first = await world.workload_of(namespace, "again")
     await world.decide(admit(first))
     held = await world.workload_of(namespace, "again", lambda w: has(w, "Admitted"))
@@ -328,8 +330,8 @@ async def test_a_preempted_job_can_be_admitted_again(world: World, namespace: st
         incarnation=held.incarnation,
         reason="InClusterQueue",
         message="Preempted to accommodate a workload (UID: x, JobUID: y) due to prioritization in the ClusterQueue",
-        preemptor="nowhere/nobody",
-        preemptor_uid="x",
+        preemptor=urgent.key,
+        preemptor_uid=urgent.uid,
         cluster_queue="life",
     )
     await world.decide(victim)
