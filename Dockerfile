@@ -24,7 +24,7 @@ ENV XDG_CACHE_HOME=/tmp/cache
 RUN /opt/build/bin/python -m devcluster build \
  && mkdir -p /opt/control-plane \
  && for folder in /tmp/cache/sluice/devcluster/*/; do cp -a "$folder". /opt/control-plane/; done \
- && rm -rf /tmp/cache /root/go /root/.cache
+ && rm -rf /tmp/cache "$HOME/go" "$HOME/.cache"
 
 FROM ${PYTHON} AS service
 COPY --from=dependencies /opt/sluice /opt/sluice

@@ -23,7 +23,7 @@ _CAUSES = {
 
 
 def path_text(world: World, queue: str) -> str:
-    """`/root/.../parent/queue`, or `/queue` without a cohort."""
+    """`/<root cohort>/.../parent/queue`, or `/queue` without a cohort."""
     return "/" + "/".join(world.forest.path(queue))
 
 
