@@ -1,0 +1,79 @@
+"""The way between one simulated process and one simulated server: delays, broken connections, and a process that dies at any point of a call.
+
+A server calls `there` before it acts on a request and `back` before it hands out the answer, so whatever happens in between is a commit whose answer
+can be lost. Time is the event loop's; choices come from the random generator that is given, so one seed is one history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Literal
+
+Way = Literal["there", "back"]
+
+
+class Broken(Exception):
+    """The connection broke: the request did not arrive, or its answer did not."""
+
+
+class Link:
+    """`delay_s`: least and most seconds one way takes. `passing(way, what)` is told of each passage and may kill the process or cut the link."""
+
+    def __init__(
+        self,
+        random: Random,
+        *,
+        delay_s: tuple[float, float] = (0.0005, 0.003),
+        passing: Callable[[Way, str], None] | None = None,
+    ) -> None:
+        self._random = random
+        self.delay_s = delay_s
+        self._passing = passing
+        self._breaks: list[Callable[[], None]] = []
+        self._never: asyncio.Future[None] | None = None
+        self.down = False
+        """While True nothing passes: every passage raises Broken."""
+        self.dead = False
+        """The process at our end was killed: nothing it waits for ever returns."""
+
+    def on_break(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called, once, when the connection breaks next: for watches, subscriptions, consumers."""
+        self._breaks.append(tell)
+
+    def cut(self, *, down: bool = False) -> None:
+        """Break what is open now; with `down` nothing passes until `mend`."""
+        self.down = self.down or down
+        breaks, self._breaks = self._breaks, []
+        for tell in breaks:
+            tell()
+
+    def mend(self) -> None:
+        """Let requests pass again."""
+        self.down = False
+
+    def kill(self) -> None:
+        """The process at our end is gone: calls in flight never return, streams end."""
+        self.dead = True
+        self.cut(down=True)
+
+    async def there(self, what: str) -> None:
+        """The request travels. Raises Broken."""
+        await self._pass("there", what)
+
+    async def back(self, what: str) -> None:
+        """The answer travels. Raises Broken: what was asked has been done all the same."""
+        await self._pass("back", what)
+
+    async def _pass(self, way: Way, what: str) -> None:
+        if self._passing is not None:
+            self._passing(way, what)
+        if not self.dead and not self.down:
+            await asyncio.sleep(self._random.uniform(*self.delay_s))
+        if self.dead:
+            if self._never is None:
+                self._never = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._never)
+        if self.down:
+            raise Broken(what)
