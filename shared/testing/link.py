@@ -33,6 +33,7 @@ class Link:
         self._passing = passing
         self._breaks: list[Callable[[], None]] = []
         self._never: asyncio.Future[None] | None = None
+        self._cuts = 0
         self.down = False
         """While True nothing passes: every passage raises Broken."""
         self.dead = False
@@ -45,6 +46,7 @@ class Link:
     def cut(self, *, down: bool = False) -> None:
         """Break what is open now; with `down` nothing passes until `mend`."""
         self.down = self.down or down
+        self._cuts += 1
         breaks, self._breaks = self._breaks, []
         for tell in breaks:
             tell()
@@ -69,11 +71,12 @@ class Link:
     async def _pass(self, way: Way, what: str) -> None:
         if self._passing is not None:
             self._passing(way, what)
+        cuts = self._cuts
         if not self.dead and not self.down:
             await asyncio.sleep(self._random.uniform(*self.delay_s))
         if self.dead:
             if self._never is None:
                 self._never = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._never)
-        if self.down:
+        if self.down or cuts != self._cuts:
             raise Broken(what)
