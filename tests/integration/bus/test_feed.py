@@ -1,6 +1,7 @@
 """The merged view over a real server: replay, live, and every way in which a stream or the connection may break."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable
 
@@ -8,10 +9,11 @@ import pytest
 
 from devcluster.nats_server import NatsServer
 from shared.bus.consumer import AWAY_LIMIT_S, Received, Source
+from shared.bus.feed import PATIENCE
 from shared.bus.interface import Appended, CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled
 from shared.bus.jetstream import stream_config
-from shared.bus.nats_bus import NatsGatewayBus
-from shared.bus.publishing import Ack, Outgoing
+from shared.bus.nats_bus import NatsGatewayBus, connect
+from shared.bus.publishing import BACKOFF_S, Ack, Outgoing
 from shared.events import deadletters, decisions, outcomes, streams, subjects
 from shared.events.decisions import Batch, DecisionId, EpochOpened, Positions
 from tests.integration.bus.conftest import Connect, Reader, eventually, tombstone, workload
@@ -41,6 +43,30 @@ def rejected(epoch: int, sequence: int) -> outcomes.DecisionOutcome:
 
 def batch(positions: Positions, author: str = "s") -> Batch:
     return Batch(author=author, positions=positions, decided_ns=1)
+
+
+async def test_streams_that_are_long_in_coming_do_not_fill_the_log(
+    nats: NatsServer, service: Connect, read: Read, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "shared.bus.feed")
+    reader = read(await service("scheduler"), kinds=["workload"], decisions=True, outcomes=True)
+
+    def said() -> list[float]:
+        return [r.created for r in caplog.records if "not ready: stream not found" in r.getMessage()]
+
+    async def twice() -> bool:
+        return len(said()) > 1
+
+    reading = asyncio.create_task(reader.caught_up())
+    await eventually(twice)
+    first, second = said()[:2]
+    assert second - first > BACKOFF_S[0] * PATIENCE * 0.8
+    # And it is still looking.
+    bus = await connect("watcher", nats.url, "watcher", nats.password("watcher"), gateway=True, purge_grace_s=0)
+    await bus.ensure_streams()
+    await open_epoch(bus)
+    assert await reading
+    await bus.close()
 
 
 async def test_replay_then_caught_up_then_live(gateway: NatsGatewayBus, service: Connect, read: Read) -> None:
