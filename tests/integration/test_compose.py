@@ -122,25 +122,25 @@ async def not_ready() -> set[str]:
     return {name for name, (code, _) in asked.items() if code != 0}
 
 
-class _Condition(msgspec.Struct):
+class _Condition(msgspec.Struct, frozen=True):
     type: str
     status: str
 
 
-class _Conditions(msgspec.Struct):
+class _Conditions(msgspec.Struct, frozen=True):
     conditions: tuple[_Condition, ...] = ()
 
 
-class _Meta(msgspec.Struct):
+class _Meta(msgspec.Struct, frozen=True):
     uid: str
 
 
-class _Job(msgspec.Struct):
+class _Job(msgspec.Struct, frozen=True):
     metadata: _Meta
     status: _Conditions = _Conditions()
 
 
-class _Jobs(msgspec.Struct):
+class _Jobs(msgspec.Struct, frozen=True):
     items: tuple[_Job, ...]
 
 
