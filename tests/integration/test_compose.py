@@ -156,7 +156,7 @@ async def jobs() -> dict[str, bool]:
 @pytest.mark.skipif(not COMPOSE, reason="SLUICE_COMPOSE names no program that runs compose.yaml")
 @pytest.mark.timeout(0)
 async def test_the_whole_stack_in_containers() -> None:
-    assert (await compose("up", "-d", "--build"))[0] == 0
+    assert (await compose("up", "-d"))[0] == 0
     try:
         assert await eventually(not_ready, CONTAINERS_S, lambda names: not names) == set()
         done = await eventually(jobs, CONTAINERS_S, lambda seen: any(seen.values()))

@@ -47,7 +47,7 @@ def test_every_service_is_read_where_it_serves_its_metrics() -> None:
 
 
 def test_what_is_off_by_default_is_on_where_the_dashboard_shows_it() -> None:
-    assert any("kueue_cluster_queue_resource_usage" in e for e in expressions())
+    assert any("kueue_cluster_queue_resource_usage" in e.series for e in expressions())
     settings = load(SETTINGS["metrics"], "metrics", SERVICES, environment_of("metrics"))
     assert isinstance(settings, MetricsSettings)
     assert settings.cluster_queue_resources
