@@ -20,9 +20,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from shared.kube.client import NO_QUERY, KubeClient
+from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, Gone, NotFound, error_of
 from shared.kube.resources import Resource
+from shared.kube.transport import NO_QUERY
 
 T = TypeVar("T")
 
