@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from shared.api.crd import Schema
-from shared.jobs.manifest import JsonObject, items, section, texts
+from shared.jobs.manifest import JsonObject, items, section, text, texts
 
 Fill = Callable[[JsonObject], JsonObject]
 _FillPart = Callable[[object], object]
 
 _CONTAINER: JsonObject = {
-    "imagePullPolicy": "Always",
     "resources": {},
     "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File",
@@ -107,7 +106,7 @@ def fill_job(job: JsonObject) -> JsonObject:
     filled_pod = _filled(pod, _POD)
     for part in ("containers", "initContainers"):
         present = items(pod, part)
-        full = [_filled(container, _CONTAINER) for container in present]
+        full = [_filled(container, {**_CONTAINER, "imagePullPolicy": _pull_policy(container)}) for container in present]
         if full != present:
             filled_pod = {**filled_pod, part: full}
     if filled_pod is not pod:
@@ -132,6 +131,11 @@ def own_pods(job: JsonObject) -> JsonObject:
     template = {**template, "metadata": {**section(template, "metadata"), "labels": labels}}
     selector = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
     return {**job, "spec": {**spec, "template": template, "selector": selector}}
+
+
+def _pull_policy(container: JsonObject) -> str:
+    _, _, tag = text(container, "image").rpartition("/")[2].partition(":")
+    return "Always" if tag in ("", "latest") else "IfNotPresent"
 
 
 def _filled(found: JsonObject, defaults: Mapping[str, object]) -> JsonObject:

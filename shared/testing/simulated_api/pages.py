@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from shared.kube.errors import Gone, Refused
+from shared.kube.errors import Gone, Refused, ServerTimeout
 from shared.kube.resources import Resource
 from shared.testing.simulated_api.selectors import selection
 from shared.testing.simulated_api.storage import ObjectKey, Storage
@@ -28,6 +28,9 @@ def page(storage: Storage, resource: Resource, namespace: str, query: Mapping[st
     token = _token(query["continue"]) if query.get("continue") else None
     if token is not None and not storage.compacted <= token.version <= storage.version:
         raise Gone(410, "Expired", "The provided continue parameter is too old to display a consistent list result")
+    if token is None and int(query.get("resourceVersion") or 0) > storage.version:
+        why = f"Timeout: Too large resource version: {query['resourceVersion']}, current: {storage.version}"
+        raise ServerTimeout(504, "Timeout", why)
     version = storage.version if token is None else token.version
     shows = selection(query)
     states = storage.all(resource) if version == storage.version else storage.at(resource, version)

@@ -121,9 +121,9 @@ class SimulatedApi:
         """Its stream ended."""
         self._watches.close(watch)
 
-    def bookmark(self, watch: Watch) -> bytes:
-        """The bookmark that is due on a watch."""
-        return self._watches.bookmark(watch)
+    def bookmark(self, watch: Watch, now: float) -> None:
+        """A bookmark is due on a watch."""
+        self._watches.bookmark(watch, now)
 
     # Other writers: at once, without admission, as the errors of shared.kube.errors.
 

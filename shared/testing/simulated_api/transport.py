@@ -64,8 +64,8 @@ class SimulatedTransport:
                         await self._there(what)
                     raise Unreachable(0, "Unreachable", f"{what}: connection reset")
                 if not watch.silent:
-                    if watch.bookmark_at is not None and now >= min(watch.bookmark_at, watch.ends_at):
-                        watch.lines.append(api.bookmark(watch))
+                    if watch.bookmark_at is not None and now >= watch.bookmark_at:
+                        api.bookmark(watch, now)
                     watch.over = watch.over or now >= watch.ends_at
                 if watch.lines:
                     lines, watch.lines = watch.lines, []

@@ -18,6 +18,8 @@ from shared.kube.transport import Request
 from shared.testing.simulated_api.selectors import Matches, selection
 from shared.testing.simulated_api.storage import CollectionKey, Commit, Storage, collection_of, event_line
 
+_LAST_BOOKMARK_S = 2.0
+"""A watch gets one more bookmark this long before it ends."""
 _LONGEST_S = 1800.0
 """A watch that names no time-out ends after this to twice this."""
 
@@ -25,10 +27,12 @@ _LONGEST_S = 1800.0
 class Watch:
     """One open watch. `lines` wait for the stream; `over`: the server ended it; `broken`: the connection is gone."""
 
-    def __init__(self, request: Request, ends_at: float, bookmark_at: float | None) -> None:
+    def __init__(self, request: Request, *, after: int, ends_at: float, bookmark_at: float | None) -> None:
         self.resource = request.resource
         self.namespace = request.namespace
         self.shows: Matches | None = selection(request.query)
+        self.after = after
+        """Only later versions are told. One that was never reached is waited for, in silence, as the real server does."""
         self.ends_at = ends_at
         self.bookmark_at = bookmark_at
         """When the next bookmark is due, in the loop's time; None: none are wanted."""
@@ -74,7 +78,7 @@ class Watch:
             self._wake.set_result(None)
 
     def _type(self, commit: Commit) -> str:
-        if self.namespace and commit.namespace != self.namespace:
+        if commit.version <= self.after or (self.namespace and commit.namespace != self.namespace):
             return ""
         if self.shows is None:
             return {"create": "ADDED", "update": "MODIFIED", "delete": "DELETED"}[commit.verb]
@@ -100,8 +104,10 @@ class Watches:
         now = asyncio.get_running_loop().time()
         seconds = float(request.query.get("timeoutSeconds") or 0) or self._random.uniform(_LONGEST_S, 2 * _LONGEST_S)
         wanted = request.query.get("allowWatchBookmarks") in ("true", "1")
-        watch = Watch(request, now + seconds, now + self._bookmark_s if wanted else None)
         version = int(request.query.get("resourceVersion") or 0)
+        watch = Watch(request, after=version, ends_at=now + seconds, bookmark_at=None)
+        if wanted:
+            watch.bookmark_at = self._next_bookmark(watch, now)
         if not version:
             self._begin(watch)
         elif version < self._storage.compacted:
@@ -126,16 +132,21 @@ class Watches:
         """How many are open."""
         return sum(1 for _ in self._of(resource))
 
-    def bookmark(self, watch: Watch) -> bytes:
-        """The event that says: you have seen everything up to now. The next one is due later."""
-        if watch.bookmark_at is not None:
-            watch.bookmark_at += self._bookmark_s
+    def bookmark(self, watch: Watch, now: float) -> None:
+        """Let the watch know that it has seen everything up to now; the next time is later."""
+        watch.bookmark_at = self._next_bookmark(watch, now)
+        if self._storage.version < watch.after:
+            return
         document: JsonObject = {
             "kind": watch.resource.kind,
             "apiVersion": watch.resource.api_version,
             "metadata": {"resourceVersion": str(self._storage.version), "creationTimestamp": None},
         }
-        return event_line("BOOKMARK", msgspec.json.encode(document))
+        watch.lines.append(event_line("BOOKMARK", msgspec.json.encode(document)))
+
+    def _next_bookmark(self, watch: Watch, now: float) -> float | None:
+        last = watch.ends_at - _LAST_BOOKMARK_S
+        return min(now + self._bookmark_s, last) if now < last else None
 
     def break_all(self, resource: Resource | None = None) -> None:
         """Connections of these watches, or of all, are reset."""

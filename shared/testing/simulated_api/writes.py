@@ -15,7 +15,7 @@ from shared.api.validation import dns_subdomain_errors
 from shared.jobs.manifest import JsonObject, section
 from shared.jobs.merge_patch import apply
 from shared.kube import client
-from shared.kube.errors import Conflict, Invalid, Refused
+from shared.kube.errors import Conflict, Invalid, Refused, ServerTimeout
 from shared.kube.resources import Resource
 from shared.kube.transport import Request
 from shared.testing.simulated_api.json_patch import PatchError, apply_json_patch
@@ -57,8 +57,11 @@ def new_object(kind: Kind, request: Request, *, uid: str, at: str, suffix: str) 
     document = decoded(request.body)
     for field, wanted in (("apiVersion", resource.api_version), ("kind", resource.kind)):
         if document.get(field, wanted) != wanted:
-            raise Refused(400, "BadRequest", f"{field} {document[field]!r} does not match the resource: {wanted!r}")
+            why = f"{field}: Invalid value: {document[field]!r}: must be {wanted}"
+            raise Invalid(422, "Invalid", why) if kind.custom and field == "kind" else Refused(400, "BadRequest", why)
     given = section(document, "metadata")
+    if given.get("resourceVersion"):
+        raise ServerTimeout(500, "InternalError", "resourceVersion should not be set on objects to be created")
     metadata: JsonObject = {key: value for key, value in given.items() if key not in _OURS and key not in _NEVER}
     name = given.get("name") or (f"{given['generateName']}{suffix}" if given.get("generateName") else "")
     if not name:
@@ -96,8 +99,9 @@ def proposal(kind: Kind, old: JsonObject, request: Request, applied: AppliedMani
         _check_version(kind, before, after, request)
         if after.get("name", before["name"]) != before["name"]:
             raise Refused(400, "BadRequest", "the name of the object does not match the name on the URL")
-        if (after.get("uid") or before["uid"]) != before["uid"]:
-            raise Invalid(422, "Invalid", f"metadata.uid: Invalid value: {after['uid']!r}: field is immutable")
+        # Of a custom object's status nothing but the status and the version is looked at.
+        if not (request.subresource and kind.custom):
+            _check_identity(before, after, request)
         kept: JsonObject = {key: value for key, value in after.items() if key not in _OURS and key not in _NEVER}
         kept.update((key, before[key]) for key in _OURS if key in before)
         new = {**new, "metadata": before if kept == before else kept}
@@ -190,6 +194,19 @@ def _check_version(kind: Kind, before: JsonObject, after: JsonObject, request: R
         )
     if request.verb == "update" and not kind.unconditional:
         raise Invalid(422, "Invalid", "metadata.resourceVersion: Invalid value: 0: must be specified for an update")
+
+
+def _check_identity(before: JsonObject, after: JsonObject, request: Request) -> None:
+    if (after.get("uid") or before["uid"]) != before["uid"]:
+        if request.verb == "update":
+            why = f"Precondition failed: UID in precondition: {after['uid']}, UID in object meta: {before['uid']}"
+            raise Conflict(
+                409, "Conflict", f"Operation cannot be fulfilled on {request.resource.plural} {request.name!r}: {why}"
+            )
+        raise Invalid(422, "Invalid", f"metadata.uid: Invalid value: {after['uid']!r}: field is immutable")
+    for field in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        if after.get(field, before.get(field)) != before.get(field):
+            raise Invalid(422, "Invalid", f"metadata.{field}: Invalid value: {after[field]!r}: field is immutable")
 
 
 def _status_only(kind: Kind, old: JsonObject, new: JsonObject) -> JsonObject:
