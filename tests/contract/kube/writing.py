@@ -368,8 +368,8 @@ class Rules:
         await api.patch(WORKLOADS, "a", {"status": {"conditions": [condition("QuotaReserved")]}}, subresource="status")
         with pytest.raises(errors.Invalid, match="queueName"):
             await api.patch(WORKLOADS, "a", {"spec": {"queueName": "third"}})
+        reference = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "p"}
         with pytest.raises(errors.Invalid, match="priorityClassRef"):
-            reference = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "p"}
             await api.patch(WORKLOADS, "a", {"spec": {"priorityClassRef": reference}})
         lost = {"status": {"conditions": [condition("QuotaReserved", "False")]}}
         await api.patch(WORKLOADS, "a", lost, subresource="status")
