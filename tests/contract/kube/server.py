@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
 import msgspec
@@ -19,7 +19,7 @@ WITHIN_S = 20.0
 Document = dict[str, Any]
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 Review = Callable[[Document], Awaitable[Document]]
-"""The request of an AdmissionReview -> its response, without the uid."""
+"""The request of an AdmissionReview -> its response, without the uid. What it raises makes the webhook fail."""
 
 
 class Server(Protocol):
@@ -28,16 +28,16 @@ class Server(Protocol):
     client: KubeClient
     """May do everything."""
     namespace: str
+    user: str
+    """Who the client is."""
 
     async def expired_version(self) -> int:
         """A version that is too old to watch from."""
         ...
 
-    @asynccontextmanager
-    def webhook(self, kind: str, rules: Document, review: Review) -> AsyncIterator[None]:
-        """A webhook for the test's namespace; `kind` is Mutating or Validating, `rules` one rule."""
+    def webhook(self, kind: str, review: Review, **fields: object) -> AbstractAsyncContextManager[None]:
+        """A webhook for the test's namespace while the block runs; `kind` is Mutating or Validating, `fields` are of its configuration."""
         ...
-        yield
 
 
 def config_map(name: str, **metadata: object) -> Document:
@@ -78,6 +78,39 @@ def condition(type_: str, status: str = "True") -> Document:
         "message": "",
         "lastTransitionTime": "2026-01-02T03:04:05Z",
     }
+
+
+def webhook_configuration(kind: str, name: str, namespace: str, fields: Mapping[str, object]) -> Document:
+    """With one webhook, at the path `/name`, for one namespace."""
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": f"{kind}WebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [
+            {
+                "name": f"{name}.contract.test",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Fail",
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                "clientConfig": {"service": {"name": "webhook", "namespace": "default", "path": f"/{name}"}},
+                **fields,
+            }
+        ],
+    }
+
+
+async def respond(body: bytes, review: Review) -> bytes:
+    """The answer to an AdmissionReview."""
+    asked = _object(body)
+    response = await review(asked["request"])
+    return msgspec.json.encode(
+        {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "response": {"uid": asked["request"]["uid"], **response},
+        }
+    )
 
 
 class Caller:

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from shared.kube.resources import NAMESPACES
-from shared.testing.simulated_api import SimulatedApi
-from tests.contract.kube import deleting, watching, writing
-from tests.contract.kube.server import Document, Review
+from shared.testing.simulated_api import SimulatedApi, webhooks_of
+from tests.contract.kube import admitting, deleting, watching, writing
+from tests.contract.kube.server import Review, respond, webhook_configuration
 from tests.contract.kube.writing import api
 
 __all__ = ["api"]
@@ -23,7 +23,8 @@ class Simulated:
         self.api = SimulatedApi(time.time, random.Random(1), gc_delay_s=(0.0, 0.02))
         self.namespace = "team"
         self.api.create(NAMESPACES, {"metadata": {"name": self.namespace}})
-        self.client = self.api.client()
+        self.user = "contract-user"
+        self.client = self.api.client(user=self.user)
 
     async def expired_version(self) -> int:
         version = self.api.version
@@ -32,8 +33,12 @@ class Simulated:
         return version
 
     @asynccontextmanager
-    async def webhook(self, kind: str, rules: Document, review: Review) -> AsyncIterator[None]:
+    async def webhook(self, kind: str, review: Review, **fields: object) -> AsyncIterator[None]:
+        configuration = webhook_configuration(kind, "hook", self.namespace, fields)
+        made = webhooks_of(configuration, lambda _, body: respond(body, review))
+        self.api.webhooks += made
         yield
+        self.api.webhooks = [webhook for webhook in self.api.webhooks if webhook not in made]
 
 
 @pytest.fixture
@@ -76,6 +81,10 @@ class TestDeleting(deleting.Deleting):
 
 
 class TestOwning(deleting.Owning):
+    pass
+
+
+class TestAdmitting(admitting.Admitting):
     pass
 
 
