@@ -4,7 +4,7 @@ tests/contract/kube runs one body of tests over it and over a real server. Not s
 """
 
 from shared.testing.simulated_api.admission import Webhook, shipped_webhooks, webhooks_of
-from shared.testing.simulated_api.faults import Call, Fault, Refuse, TimeOut
+from shared.testing.simulated_api.faults import Call, Fault, Late, Refuse, TimeOut
 from shared.testing.simulated_api.server import SimulatedApi
 from shared.testing.simulated_api.storage import Commit
 
@@ -12,6 +12,7 @@ __all__ = [
     "Call",
     "Commit",
     "Fault",
+    "Late",
     "Refuse",
     "SimulatedApi",
     "TimeOut",

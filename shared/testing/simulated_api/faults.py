@@ -31,7 +31,13 @@ class TimeOut(msgspec.Struct, frozen=True, gc=False):
     committed: bool
 
 
-Fault = Refuse | TimeOut
+class Late(msgspec.Struct, frozen=True, gc=False):
+    """Carried out only after `delay_s`, whether the caller still waits or not; restarts of the server are survived by nothing."""
+
+    delay_s: float
+
+
+Fault = Refuse | TimeOut | Late
 
 REASONS = {
     401: "Unauthorized",

@@ -23,7 +23,7 @@ from shared.kube.transport import Answer, Request
 from shared.testing.link import Link
 from shared.testing.simulated_api import writes
 from shared.testing.simulated_api.admission import Webhook, admitted, matching
-from shared.testing.simulated_api.faults import REASONS, Call, Fault, Refuse, TimeOut
+from shared.testing.simulated_api.faults import REASONS, Call, Fault, Late, Refuse, TimeOut
 from shared.testing.simulated_api.garbage import FOREGROUND, ORPHAN, GarbageCollector
 from shared.testing.simulated_api.kinds import kind_of
 from shared.testing.simulated_api.pages import page
@@ -71,6 +71,7 @@ class SimulatedApi:
         self._watches = Watches(self._storage, random, bookmark_s=bookmark_s)
         self._garbage = GarbageCollector(self._storage, self, random, gc_delay_s)
         self._applied = AppliedManifests()
+        self._late: set[asyncio.Task[bytes]] = set()
         self.boot = 0
         """Counts restarts: what began before one is not answered after it."""
         self.down = False
@@ -100,14 +101,17 @@ class SimulatedApi:
     async def answer(self, request: Request, user: str, groups: tuple[str, ...] = ()) -> Answer:
         """What a call that arrived is answered; never, for one that times out."""
         try:
-            late = await self._faulty(request, user)
-            body = await self._carry_out(request, user, groups)
+            fault = await self._faulty(request, user)
+            if isinstance(fault, Late):
+                body = await self._carry_out_late(fault.delay_s, request, user, groups)
+            else:
+                body = await self._carry_out(request, user, groups)
         except Unreachable:
             raise
         except ApiError as error:
             retry = str(int(error.retry_after)) if error.retry_after else ""
             return Answer(error.status, msgspec.json.encode(status_of(error)), retry)
-        if late:
+        if isinstance(fault, TimeOut):
             await asyncio.get_running_loop().create_future()
         return Answer(201 if request.verb == "create" else 200, body)
 
@@ -229,22 +233,40 @@ class SimulatedApi:
         """What would be collected in a while, now."""
         self._garbage.collect()
 
-    async def _faulty(self, request: Request, user: str) -> bool:
-        """Whether the answer is to be lost. Raises what the fault says."""
+    async def _faulty(self, request: Request, user: str) -> Fault | None:
+        """The fault that leaves the call to be carried out, if any. Raises a refusal; does not return if nothing is to happen."""
         if self.fault is None:
-            return False
+            return None
         call = Call(request.verb, request.resource, request.namespace, request.name, request.subresource, user)
-        match self.fault(call):
-            case None:
-                return False
+        fault = self.fault(call)
+        match fault:
             case Refuse(status=status, retry_after=retry_after):
                 told = {"reason": REASONS.get(status, "InternalError"), "message": "the server refuses this call"}
                 raise error_of(status, msgspec.json.encode(told), str(retry_after) if retry_after else "")
-            case TimeOut(committed=True) if request.verb != "watch":
-                return True
-            case TimeOut():
+            case TimeOut(committed=committed) if not committed or request.verb == "watch":
                 await asyncio.get_running_loop().create_future()
-        return False
+        return fault
+
+    async def _carry_out_late(self, delay_s: float, request: Request, user: str, groups: tuple[str, ...]) -> bytes:
+        """Like _carry_out, but a caller that gives up does not take the call back."""
+        boot = self.boot
+
+        async def later() -> bytes:
+            await asyncio.sleep(delay_s)
+            if boot != self.boot:
+                raise Unreachable(0, "Unreachable", "the server went away")
+            return await self._carry_out(request, user, groups)
+
+        task = asyncio.create_task(later())
+        self._late.add(task)
+        task.add_done_callback(self._done_late)
+        return await asyncio.shield(task)
+
+    def _done_late(self, task: asyncio.Task[bytes]) -> None:
+        self._late.discard(task)
+        if not task.cancelled():
+            # Whoever still waits is told; nobody else is left to tell.
+            task.exception()
 
     async def _carry_out(self, request: Request, user: str, groups: tuple[str, ...]) -> bytes:
         resource = request.resource

@@ -35,6 +35,10 @@ class Server(Protocol):
         """A version that is too old to watch from."""
         ...
 
+    async def restart(self) -> None:
+        """End the server and start it again on its data."""
+        ...
+
     def webhook(self, kind: str, review: Review, **fields: object) -> AbstractAsyncContextManager[None]:
         """A webhook for the test's namespace while the block runs; `kind` is Mutating or Validating, `fields` are of its configuration."""
         ...
@@ -193,11 +197,13 @@ class Caller:
 
     async def _follow(self, events: Events, resource: Resource, query: Mapping[str, str]) -> None:
         steps = self.client.watch(resource, self._in(resource), query=query, idle_s=WITHIN_S)
-        async for lines in steps:
-            events.open.set()
-            for line in lines:
-                events.add(_object(line))
-        events.ended.set()
+        try:
+            async for lines in steps:
+                events.open.set()
+                for line in lines:
+                    events.add(_object(line))
+        finally:
+            events.ended.set()
 
     def _in(self, resource: Resource) -> str:
         return self.namespace if resource.namespaced else ""

@@ -70,7 +70,8 @@ class WebhookServer:
 
 
 class Real:
-    def __init__(self, client: KubeClient, namespace: str, webhooks: WebhookServer) -> None:
+    def __init__(self, cluster: DevCluster, client: KubeClient, namespace: str, webhooks: WebhookServer) -> None:
+        self._cluster = cluster
         self.client = client
         self.namespace = namespace
         self.user = ADMIN_USER
@@ -80,6 +81,9 @@ class Real:
     async def expired_version(self) -> int:
         # Older than the server's memory, which began when the definitions were installed.
         return 1
+
+    async def restart(self) -> None:
+        await self._cluster.restart("kube-apiserver")
 
     @asynccontextmanager
     async def webhook(self, kind: str, review: Review, **fields: object) -> AsyncIterator[None]:
@@ -136,15 +140,20 @@ class Real:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def administrator() -> AsyncIterator[KubeClient]:
+async def cluster() -> AsyncIterator[DevCluster]:
     options = ClusterOptions(nodes=(), with_scheduler=False, with_kwok=False)
-    async with DevCluster(options) as cluster:
-        await cluster.kubectl("apply", "--server-side", "-k", str(REPOSITORY / "k8s" / "crds"))
-        await cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    async with DevCluster(options) as running:
+        await running.kubectl("apply", "--server-side", "-k", str(REPOSITORY / "k8s" / "crds"))
+        await running.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
         # The garbage collector looks for new kinds at start and seldom afterwards.
-        await cluster.restart("kube-controller-manager")
-        async with await connect(str(cluster.kubeconfig), user_agent="sluice-contract", timeout_s=10.0) as client:
-            yield client
+        await running.restart("kube-controller-manager")
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def administrator(cluster: DevCluster) -> AsyncIterator[KubeClient]:
+    async with await connect(str(cluster.kubeconfig), user_agent="sluice-contract", timeout_s=10.0) as client:
+        yield client
 
 
 _numbers = itertools.count(1)
@@ -159,10 +168,10 @@ async def webhooks(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[We
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def server(administrator: KubeClient, webhooks: WebhookServer) -> Real:
+async def server(cluster: DevCluster, administrator: KubeClient, webhooks: WebhookServer) -> Real:
     namespace = f"contract-{next(_numbers)}"
     await administrator.create(NAMESPACES, "", msgspec.json.encode({"metadata": {"name": namespace}}))
-    return Real(administrator, namespace, webhooks)
+    return Real(cluster, administrator, namespace, webhooks)
 
 
 class TestCreating(writing.Creating):
@@ -198,6 +207,10 @@ class TestDeleting(deleting.Deleting):
 
 
 class TestOwning(deleting.Owning):
+    pass
+
+
+class TestRestarting(watching.Restarting):
     pass
 
 

@@ -32,6 +32,9 @@ class Simulated:
         self.api.compact()
         return version
 
+    async def restart(self) -> None:
+        self.api.restart()
+
     @asynccontextmanager
     async def webhook(self, kind: str, review: Review, **fields: object) -> AsyncIterator[None]:
         configuration = webhook_configuration(kind, "hook", self.namespace, fields)
@@ -81,6 +84,10 @@ class TestDeleting(deleting.Deleting):
 
 
 class TestOwning(deleting.Owning):
+    pass
+
+
+class TestRestarting(watching.Restarting):
     pass
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from shared.kube import errors
-from shared.kube.list_watch import Listed, ListWatch, ObjectReference, reference_of
+from shared.kube.list_watch import Changed, Deleted, Item, Listed, ListWatch, ObjectReference, reference_of
 from shared.kube.resources import LOCAL_QUEUES
 from tests.contract.kube.server import CONFIG_MAPS, WITHIN_S, Caller, Server, local_queue, told, version
 from tests.contract.kube.writing import api
+from tests.eventually import eventually
 
 __all__ = ["api"]
 
@@ -200,37 +204,80 @@ class Watching:
     async def test_our_own_list_and_watch(self, server: Server, api: Caller) -> None:
         """ListWatch ends with what is there, whatever happens between its pages."""
         await make(api, "a", "b", "c")
-        found: dict[str, int] = {}
-        malformed: list[ObjectReference] = []
-        watch = ListWatch(
-            server.client,
-            LOCAL_QUEUES,
-            reference_of,
-            lambda one: one.version,
-            on_malformed=lambda reference, _: malformed.append(reference),
-            namespace=api.namespace,
-            page_size=2,
-        )
+        async with following(server) as found:
+            await api.delete(LOCAL_QUEUES, "b")
+            (last,) = await make(api, "d")
+            assert await eventually(found.names, WITHIN_S, lambda names: names == ["a", "c", "d"]) == ["a", "c", "d"]
+        assert found.versions["d"] == last
 
-        async def follow() -> None:
-            async for items in watch.run():
+
+class Restarting:
+    async def test_a_watch_breaks_and_our_own_goes_on(self, server: Server, api: Caller) -> None:
+        await make(api, "a", "b")
+        since = (await api.list(LOCAL_QUEUES))["metadata"]["resourceVersion"]
+
+        async def watch_until_the_end() -> None:
+            async with api.watching(LOCAL_QUEUES, resourceVersion=since) as events:
+                await server.restart()
+                await events.ended.wait()
+
+        async with following(server) as found:
+            await eventually(found.names, WITHIN_S, lambda names: names == ["a", "b"])
+            with pytest.raises(errors.Unreachable):
+                await watch_until_the_end()
+            await api.delete(LOCAL_QUEUES, "a")
+            await make(api, "c")
+            assert await eventually(found.names, 3 * WITHIN_S, lambda names: names == ["b", "c"]) == ["b", "c"]
+
+
+class Followed:
+    """The names and versions that a ListWatch of LocalQueues has told of."""
+
+    def __init__(self) -> None:
+        self.versions: dict[str, int] = {}
+
+    async def names(self) -> list[str]:
+        return sorted(self.versions)
+
+    def take(self, item: Item[ObjectReference]) -> None:
+        match item:
+            case Listed(items=items):
+                self.versions = {one.name: one.version for one in items}
+            case Changed(item=one):
+                self.versions[one.name] = one.version
+            case Deleted(reference=gone):
+                self.versions.pop(gone.name, None)
+
+
+@asynccontextmanager
+async def following(server: Server) -> AsyncIterator[Followed]:
+    """A ListWatch of the test's namespace, with pages of two, while the block runs."""
+    found = Followed()
+
+    def malformed(reference: ObjectReference, why: str) -> None:
+        raise AssertionError(f"{reference.name}: {why}")
+
+    watch = ListWatch(
+        server.client,
+        LOCAL_QUEUES,
+        reference_of,
+        lambda one: one.version,
+        on_malformed=malformed,
+        namespace=server.namespace,
+        page_size=2,
+    )
+
+    async def follow() -> None:
+        async with contextlib.aclosing(watch.run()) as steps:
+            async for items in steps:
                 for item in items:
-                    if isinstance(item, Listed):
-                        found.clear()
-                        found.update({one.name: one.version for one in item.items})
-                    elif hasattr(item, "item"):
-                        found[item.item.name] = item.item.version
-                    elif hasattr(item, "reference"):
-                        del found[item.reference.name]
+                    found.take(item)
 
-        task = asyncio.create_task(follow())
-        await api.delete(LOCAL_QUEUES, "b")
-        (last,) = await make(api, "d")
-        async with asyncio.timeout(WITHIN_S):
-            while "d" not in found or "b" in found:
-                assert not task.done()
-                await asyncio.sleep(0.01)
+    task = asyncio.create_task(follow())
+    try:
+        yield found
+    finally:
         task.cancel()
-        assert sorted(found) == ["a", "c", "d"]
-        assert found["d"] == last
-        assert not malformed
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
