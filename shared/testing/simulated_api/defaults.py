@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from shared.api.crd import Schema
 from shared.jobs.manifest import JsonObject, items, section, text, texts
 
-Fill = Callable[[JsonObject], JsonObject]
+Fill = Callable[[JsonObject, JsonObject | None], JsonObject]
+"""(document, the one before it or None) -> the document with its defaults; parts that both share are taken to have theirs."""
 _FillPart = Callable[[object], object]
 
 _CONTAINER: JsonObject = {
@@ -35,14 +36,23 @@ _JOB: JsonObject = {
 
 def filler(schema: Schema) -> Fill | None:
     """What fills in the defaults of an object's structural schema; None when it has none."""
-    fill = _of(schema)
-    if fill is None:
+    properties = schema.get("properties")
+    parts = {
+        name: fill
+        for name, field in (properties if isinstance(properties, dict) else {}).items()
+        if (fill := _of(field)) is not None
+    }
+    if not parts:
         return None
 
-    def fill_document(document: JsonObject) -> JsonObject:
-        filled = fill(document)
-        assert isinstance(filled, dict)
-        return filled
+    def fill_document(document: JsonObject, old: JsonObject | None) -> JsonObject:
+        for name, fill in parts.items():
+            part = document.get(name)
+            if part is not None and (old is None or old.get(name) is not part):
+                filled = fill(part)
+                if filled is not part:
+                    document = {**document, name: filled}
+        return document
 
     return fill_document
 
@@ -94,9 +104,11 @@ def _of_list(schema: Schema) -> _FillPart | None:
     return fill_list
 
 
-def fill_job(job: JsonObject) -> JsonObject:
+def fill_job(job: JsonObject, old: JsonObject | None) -> JsonObject:
     """A Job with the defaults of batch/v1 and core/v1; the same object if there is nothing to add."""
     spec = section(job, "spec")
+    if old is not None and old.get("spec") is spec:
+        return job
     filled: JsonObject = _filled(spec, _JOB)
     if "parallelism" not in spec and "completions" not in spec:
         filled = {**filled, "parallelism": 1, "completions": 1}

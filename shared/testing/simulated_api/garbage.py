@@ -77,16 +77,16 @@ class GarbageCollector:
                 if namespace is not None and _terminating(namespace):
                     self._wait_for(namespace.uid)
             return
-        before = [] if commit.old is None else _owners(commit.old)
-        after = _owners(commit.after.document)
-        uid = commit.after.uid
-        if before != after:
-            for owner in before:
+        metadata = commit.after.metadata
+        if commit.before is None or commit.before.metadata.get("ownerReferences") != metadata.get("ownerReferences"):
+            uid = commit.after.uid
+            for owner in [] if commit.old is None else _owners(commit.old):
                 self._owned.get(owner, {}).pop(uid, None)
             self._own(uid, commit.after.document)
-            self._wait_for(uid)
+            if metadata.get("ownerReferences"):
+                self._wait_for(uid)
         if _terminating(commit.after):
-            self._wait_for(uid)
+            self._wait_for(commit.after.uid)
 
     def _own(self, uid: str, document: JsonObject) -> None:
         for owner in _owners(document):

@@ -5,7 +5,7 @@ The rows of our own kinds are made from their definitions (shared.api.crd_kinds)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import msgspec
@@ -25,6 +25,10 @@ def _nothing(_: JsonObject | None, __: JsonObject) -> str:
     return ""
 
 
+def _unfilled(document: JsonObject, _: JsonObject | None) -> JsonObject:
+    return document
+
+
 def _same(document: JsonObject) -> JsonObject:
     return document
 
@@ -40,8 +44,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     status: bool = False
     generation: bool = False
     unconditional: bool = True
-    fill: defaults.Fill = _same
-    complete: defaults.Fill = _same
+    fill: defaults.Fill = _unfilled
+    complete: Callable[[JsonObject], JsonObject] = _same
     refuses: Rule = _nothing
 
 
@@ -94,7 +98,7 @@ _OWN: Mapping[CollectionKey, Kind] = {
                 for version in crd.versions
                 if version.storage and (fill := defaults.filler(structural_schema(version.struct)))
             ),
-            _same,
+            _unfilled,
         ),
         refuses=_RULES.get(crd.kind, _nothing),
     )

@@ -342,7 +342,7 @@ class SimulatedApi:
         )
         if boot != self.boot:
             raise Unreachable(0, "Unreachable", "the server went away")
-        return kind_of(request.resource).fill(new)
+        return kind_of(request.resource).fill(new, old)
 
     def _create(self, request: Request, user: str) -> State:
         new = self._new_object(request)

@@ -36,7 +36,7 @@ def job(old: JsonObject | None, new: JsonObject) -> str:
     if old is None:
         return ""
     before, after = section(old, "spec"), section(new, "spec")
-    if before == after:
+    if before is after or before == after:
         return ""
     for field in _JOB_IMMUTABLE:
         if before.get(field) != after.get(field):
@@ -57,9 +57,9 @@ def workload(old: JsonObject | None, new: JsonObject) -> str:
     reserved = _is_true(new, names.QUOTA_RESERVED)
     if reserved and admission and len(items(new, "spec", "podSets")) != len(items(admission, "podSetAssignments")):
         return "podSetAssignments must be as many as podSets"
-    if old is None or not _is_true(old, names.QUOTA_RESERVED):
+    was = {} if old is None else section(old, "spec")
+    if old is None or was is spec or not _is_true(old, names.QUOTA_RESERVED):
         return ""
-    was = section(old, "spec")
     before, after = section(was, "priorityClassRef"), section(spec, "priorityClassRef")
     if bool(before) != bool(after):
         return "priorityClassRef cannot be set or removed while quota is reserved"

@@ -88,14 +88,16 @@ def new_object(kind: Kind, request: Request, *, uid: str, at: str, suffix: str) 
     if kind.status:
         rest.pop("status", None)
     made = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **rest}
-    return kind.complete(kind.fill(made))
+    return kind.complete(kind.fill(made, None))
 
 
 def proposal(kind: Kind, old: JsonObject, request: Request, applied: AppliedManifests) -> JsonObject:
     """The object as a patch or put would have it; `old` itself when it asks for no change. Raises Conflict, Invalid, Refused."""
-    new = _wanted(old, request, applied)
+    new = {**_wanted(old, request, applied), "apiVersion": old["apiVersion"], "kind": old["kind"]}
     before, after = section(old, "metadata"), section(new, "metadata")
-    if after is not before:
+    if after == before:
+        new["metadata"] = before
+    else:
         _check_version(kind, before, after, request)
         if after.get("name", before["name"]) != before["name"]:
             raise Refused(400, "BadRequest", "the name of the object does not match the name on the URL")
@@ -109,8 +111,7 @@ def proposal(kind: Kind, old: JsonObject, request: Request, applied: AppliedMani
         new = _status_only(kind, old, new)
     elif kind.status:
         new = _with_part(new, "status", old)
-    new = {**new, "apiVersion": old["apiVersion"], "kind": old["kind"]}
-    return old if new == old else kind.fill(new)
+    return old if new == old else kind.fill(new, old)
 
 
 def settled(kind: Kind, old: JsonObject | None, new: JsonObject) -> JsonObject:
@@ -226,7 +227,11 @@ def _with_part(document: JsonObject, part: str, source: JsonObject) -> JsonObjec
 def _differs(kind: Kind, old: JsonObject, new: JsonObject) -> bool:
     """Whether anything changed that counts for the generation."""
     apart = ("metadata", "status") if kind.status else ("metadata",)
-    return any(old.get(key) != new.get(key) for key in old.keys() | new.keys() if key not in apart)
+    for key, value in new.items():
+        before = old.get(key)
+        if before is not value and key not in apart and before != value:
+            return True
+    return any(key not in new and key not in apart for key in old)
 
 
 def _check_finalizers(old: JsonObject, new: JsonObject) -> None:
