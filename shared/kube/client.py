@@ -7,7 +7,7 @@ time-out, and one new try after the credentials were renewed. Everything else is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Self
 
 import aiohttp
@@ -25,6 +25,11 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 OnCall = Callable[[str, str, str, int, float], None]
 """(verb, plural, subresource, HTTP status or 0, seconds) of every call, for counting."""
+
+_DRY_RUN = {"dryRun": "All"}
+"""Everything but the storing."""
+_DISCOVERY = Resource("", "", "", "")
+"""Its documents belong to no resource."""
 
 
 class _Preconditions(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -62,6 +67,11 @@ class KubeClient:
         """One object. Raises NotFound and other ApiErrors."""
         return await self._call(Request("get", resource, namespace, name, subresource), timeout_s=timeout_s)
 
+    async def discover(self, path: str) -> bytes:
+        """A document of discovery: `/apis`, `/apis/batch/v1`, `/version`. Raises ApiErrors."""
+        deadline = asyncio.get_running_loop().time() + self.timeout_s
+        return await self._once(Request("get", _DISCOVERY, document=path), deadline)
+
     async def list_page(
         self,
         resource: Resource,
@@ -73,9 +83,12 @@ class KubeClient:
         """One page of a list (`limit` and `continue` go into the query). See list_watch for whole lists."""
         return await self._call(Request("list", resource, namespace, query=query), timeout_s=timeout_s)
 
-    async def create(self, resource: Resource, namespace: str, body: bytes, *, field_manager: str = "") -> bytes:
+    async def create(
+        self, resource: Resource, namespace: str, body: bytes, *, field_manager: str = "", dry_run: bool = False
+    ) -> bytes:
         """The object as created. Raises AlreadyExists and other ApiErrors."""
-        return await self._call(Request("create", resource, namespace, query=_managed_by(field_manager), body=body))
+        query = _query(field_manager, dry_run)
+        return await self._call(Request("create", resource, namespace, query=query, body=body))
 
     async def patch(
         self,
@@ -87,9 +100,10 @@ class KubeClient:
         subresource: str = "",
         field_manager: str = "",
         content_type: str = MERGE_PATCH,
+        dry_run: bool = False,
     ) -> bytes:
         """The object as patched. A `metadata.resourceVersion` in the body is a precondition: Conflict if it is not the current one."""
-        query = _managed_by(field_manager)
+        query = _query(field_manager, dry_run)
         return await self._call(Request("patch", resource, namespace, name, subresource, query, body, content_type))
 
     async def apply(self, resource: Resource, namespace: str, name: str, body: bytes, *, field_manager: str) -> bytes:
@@ -108,16 +122,24 @@ class KubeClient:
         field_manager: str = "",
     ) -> bytes:
         """The object as replaced."""
-        query = _managed_by(field_manager)
+        query = _query(field_manager)
         return await self._call(Request("update", resource, namespace, name, subresource, query, body))
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str = "", version: int = 0, propagation: str = ""
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        version: int = 0,
+        propagation: str = "",
+        dry_run: bool = False,
     ) -> bytes:
         """The object (or a Status). With `uid` or `version` only that very object or state: Conflict otherwise."""
         conditions = _Preconditions(uid, str(version) if version else "") if uid or version else None
         body = msgspec.json.encode(_DeleteOptions(conditions, propagation))
-        return await self._call(Request("delete", resource, namespace, name, body=body))
+        return await self._call(Request("delete", resource, namespace, name, query=_query("", dry_run), body=body))
 
     def watch(
         self, resource: Resource, namespace: str, *, query: Mapping[str, str], idle_s: float
@@ -167,8 +189,11 @@ class KubeClient:
             self._on_call(request.verb, request.resource.plural, request.subresource, status, seconds)
 
 
-def _managed_by(field_manager: str) -> Mapping[str, str]:
-    return {"fieldManager": field_manager} if field_manager else NO_QUERY
+def _query(field_manager: str, dry_run: bool = False) -> Mapping[str, str]:
+    if not field_manager:
+        return _DRY_RUN if dry_run else NO_QUERY
+    managed = {"fieldManager": field_manager}
+    return {**managed, **_DRY_RUN} if dry_run else managed
 
 
 async def connect(
@@ -179,11 +204,11 @@ async def connect(
     timeout_s: float = 2.0,
     on_call: OnCall | None = None,
     impersonate_user: str = "",
-    impersonate_group: str = "",
+    impersonate_groups: Sequence[str] = (),
 ) -> KubeClient:
     """A client as the kubeconfig (or $KUBECONFIG, or the pod's service account) says. Makes no call yet. Raises CredentialsError.
 
-    `impersonate_user` and `impersonate_group`: act as them (give both); the credentials must allow it.
+    `impersonate_user` and `impersonate_groups`: act as them; the credentials must allow it.
     """
     who = await credentials.load(kubeconfig, context)
     connector = aiohttp.TCPConnector(limit=0, ssl=who.tls(), keepalive_timeout=60)
@@ -195,6 +220,6 @@ async def connect(
     ]
     if impersonate_user:
         headers.append(("Impersonate-User", impersonate_user))
-        headers.append(("Impersonate-Group", impersonate_group))
+        headers.extend(("Impersonate-Group", group) for group in impersonate_groups)
     session = aiohttp.ClientSession(connector=connector, headers=CIMultiDict(headers), read_bufsize=1 << 20)
     return KubeClient(HttpTransport(who, session), timeout_s=timeout_s, on_call=on_call)

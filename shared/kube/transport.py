@@ -41,11 +41,13 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     query: Mapping[str, str] = NO_QUERY
     body: bytes | None = None
     content_type: str = "application/json"
+    document: str = ""
+    """Path of a document of discovery; the rest is empty then."""
 
     @property
     def path(self) -> str:
         """Path of the URL, without the query."""
-        return self.resource.path(self.namespace, self.name, self.subresource)
+        return self.document or self.resource.path(self.namespace, self.name, self.subresource)
 
 
 class Answer(NamedTuple):

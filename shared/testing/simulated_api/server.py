@@ -165,7 +165,8 @@ class SimulatedApi:
         user: str = "admin",
     ) -> None:
         """Delete an object, or mark it as long as it has finalizers."""
-        self._delete(resource, namespace, name, _DeleteOptions(_Preconditions(uid), propagation), user)
+        options = _DeleteOptions(_Preconditions(uid), propagation)
+        self._delete(Request("delete", resource, namespace, name), options, user)
 
     def finalize(self, resource: Resource, key: ObjectKey, *, user: str) -> None:
         """Remove an object, whatever its finalizers."""
@@ -271,6 +272,8 @@ class SimulatedApi:
     async def _carry_out(self, request: Request, user: str, groups: tuple[str, ...]) -> bytes:
         resource = request.resource
         self._check_served(resource)
+        if request.document:
+            raise NotFound(404, "NotFound", "discovery is not simulated")
         match request.verb:
             case "get":
                 return self._existing(resource, request.namespace, request.name).raw
@@ -282,7 +285,7 @@ class SimulatedApi:
                 return (await self._admit_and_update(request, user, groups)).raw
             case "delete":
                 options = _delete_options.decode(request.body) if request.body else _NO_OPTIONS
-                return self._delete(resource, request.namespace, request.name, options, user)
+                return self._delete(request, options, user)
             case verb:
                 raise ValueError(f"no such verb: {verb}")
 
@@ -369,27 +372,33 @@ class SimulatedApi:
     def _put_new(self, request: Request, new: JsonObject, user: str) -> State:
         new = writes.settled(kind_of(request.resource), None, new)
         key = (request.namespace if request.resource.namespaced else "", str(section(new, "metadata")["name"]))
-        commit = self._storage.commit(request.resource, key, new, user=user)
-        assert commit.after is not None
-        return commit.after
+        return self._commit(request, key, new, user)
 
     def _store(self, request: Request, old: State, new: JsonObject, user: str) -> State:
         """Commit what became of an update."""
         resource, key = request.resource, (request.namespace, request.name)
         new = writes.settled(kind_of(resource), old.document, new)
-        if request.content_type == kube.APPLY_PATCH:
+        if request.content_type == kube.APPLY_PATCH and not _is_dry(request):
             self._applied.remember(old.uid, writes.manifest_of(request), request.query.get("fieldManager", ""))
         if new is old.document:
             return old
         metadata = section(new, "metadata")
         if "deletionTimestamp" in metadata and not metadata.get("finalizers") and resource != NAMESPACES:
-            self._storage.commit(resource, key, None, user=user, subresource=request.subresource)
+            if not _is_dry(request):
+                self._storage.commit(resource, key, None, user=user, subresource=request.subresource)
             return State(new)
-        commit = self._storage.commit(resource, key, new, user=user, subresource=request.subresource)
+        return self._commit(request, key, new, user)
+
+    def _commit(self, request: Request, key: ObjectKey, new: JsonObject, user: str) -> State:
+        """Store it; a dry run only shows it."""
+        if _is_dry(request):
+            return State(new)
+        commit = self._storage.commit(request.resource, key, new, user=user, subresource=request.subresource)
         assert commit.after is not None
         return commit.after
 
-    def _delete(self, resource: Resource, namespace: str, name: str, options: _DeleteOptions, user: str) -> bytes:
+    def _delete(self, request: Request, options: _DeleteOptions, user: str) -> bytes:
+        resource, namespace, name = request.resource, request.namespace, request.name
         state = self._existing(resource, namespace, name)
         metadata, wanted = state.metadata, options.preconditions
         for field, value in (("uid", wanted.uid), ("resourceVersion", wanted.resource_version)):
@@ -406,10 +415,9 @@ class SimulatedApi:
             finalizers = [*finalizers, extra]
         if finalizers or resource == NAMESPACES:
             marked = writes.with_next_generation(self._marked(state.document, finalizers))
-            commit = self._storage.commit(resource, key, marked, user=user)
-            assert commit.after is not None
-            return commit.after.raw
-        self._storage.commit(resource, key, None, user=user)
+            return self._commit(request, key, marked, user).raw
+        if not _is_dry(request):
+            self._storage.commit(resource, key, None, user=user)
         details = {"name": name, "group": resource.group, "kind": resource.plural, "uid": state.uid}
         return msgspec.json.encode(
             {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
@@ -440,3 +448,7 @@ class SimulatedApi:
 
     def _uid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+
+def _is_dry(request: Request) -> bool:
+    return "dryRun" in request.query

@@ -63,6 +63,10 @@ class TestPutting(writing.Putting):
     pass
 
 
+class TestDryRuns(writing.DryRuns):
+    pass
+
+
 class TestApplying(writing.Applying):
     pass
 

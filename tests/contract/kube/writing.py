@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from shared.kube import errors
@@ -335,6 +336,29 @@ class Putting:
         with pytest.raises(errors.Conflict):
             await api.patch(LEASES, "a", claim)
         assert "generation" not in taken["metadata"]
+
+
+class DryRuns:
+    async def test_everything_but_the_storing(self, api: Caller) -> None:
+        client, namespace = api.client, api.namespace
+        body = msgspec.json.encode(local_queue("a"))
+        shown = msgspec.json.decode(await client.create(LOCAL_QUEUES, namespace, body, dry_run=True))
+        assert shown["spec"]["stopPolicy"] == "None"
+        assert not await api.exists(LOCAL_QUEUES, "a")
+        made = await api.create(LOCAL_QUEUES, local_queue("a"))
+        with pytest.raises(errors.AlreadyExists):
+            await client.create(LOCAL_QUEUES, namespace, body, dry_run=True)
+        patch = b'{"spec":{"stopPolicy":"Hold"}}'
+        shown = msgspec.json.decode(await client.patch(LOCAL_QUEUES, namespace, "a", patch, dry_run=True))
+        assert shown["spec"]["stopPolicy"] == "Hold"
+        with pytest.raises(errors.Invalid):
+            await client.patch(LOCAL_QUEUES, namespace, "a", b'{"spec":{"clusterQueue":"other"}}', dry_run=True)
+        await client.delete(LOCAL_QUEUES, namespace, "a", dry_run=True)
+        assert await api.get(LOCAL_QUEUES, "a") == made
+        await api.patch(LOCAL_QUEUES, "a", {"metadata": {"finalizers": ["a.b/c"]}})
+        await client.delete(LOCAL_QUEUES, namespace, "a", dry_run=True)
+        assert "deletionTimestamp" not in (await api.get(LOCAL_QUEUES, "a"))["metadata"]
+        await api.patch(LOCAL_QUEUES, "a", {"metadata": {"finalizers": None}})
 
 
 class Applying:
