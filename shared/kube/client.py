@@ -40,6 +40,8 @@ class _Preconditions(msgspec.Struct, omit_defaults=True, rename="camel"):
 class _DeleteOptions(msgspec.Struct, omit_defaults=True, rename="camel"):
     preconditions: _Preconditions | None = None
     propagation_policy: str = ""
+    dry_run: tuple[str, ...] = ()
+    """Here, not in the query, which the server does not read where there is a body."""
 
 
 class KubeClient:
@@ -138,8 +140,8 @@ class KubeClient:
     ) -> bytes:
         """The object (or a Status). With `uid` or `version` only that very object or state: Conflict otherwise."""
         conditions = _Preconditions(uid, str(version) if version else "") if uid or version else None
-        body = msgspec.json.encode(_DeleteOptions(conditions, propagation))
-        return await self._call(Request("delete", resource, namespace, name, query=_query("", dry_run), body=body))
+        body = msgspec.json.encode(_DeleteOptions(conditions, propagation, ("All",) if dry_run else ()))
+        return await self._call(Request("delete", resource, namespace, name, body=body))
 
     def watch(
         self, resource: Resource, namespace: str, *, query: Mapping[str, str], idle_s: float

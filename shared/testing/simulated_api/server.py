@@ -45,6 +45,7 @@ class _Preconditions(msgspec.Struct, rename="camel"):
 class _DeleteOptions(msgspec.Struct, rename="camel"):
     preconditions: _Preconditions = msgspec.field(default_factory=_Preconditions)
     propagation_policy: str = ""
+    dry_run: tuple[str, ...] = ()
 
 
 _delete_options = msgspec.json.Decoder(_DeleteOptions)
@@ -415,8 +416,10 @@ class SimulatedApi:
             finalizers = [*finalizers, extra]
         if finalizers or resource == NAMESPACES:
             marked = writes.with_next_generation(self._marked(state.document, finalizers))
+            if options.dry_run:
+                return State(marked).raw
             return self._commit(request, key, marked, user).raw
-        if not _is_dry(request):
+        if not options.dry_run:
             self._storage.commit(resource, key, None, user=user)
         details = {"name": name, "group": resource.group, "kind": resource.plural, "uid": state.uid}
         return msgspec.json.encode(
@@ -451,4 +454,5 @@ class SimulatedApi:
 
 
 def _is_dry(request: Request) -> bool:
+    """Of a write with an object; a deletion says so in its options."""
     return "dryRun" in request.query
