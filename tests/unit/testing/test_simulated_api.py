@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from shared.jobs.manifest import JsonObject
 from shared.kube import errors
 from shared.kube.client import KubeClient
 from shared.kube.lease import LeaderLease
+from shared.kube.list_watch import Listed, ListWatch, reference_of
 from shared.kube.resources import JOBS, LEASES, LOCAL_QUEUES, NAMESPACES, PROVISIONING_REQUESTS, WORKLOADS
 from shared.testing.link import Link
 from shared.testing.simulated_api import Call, Commit, Fault, Late, Refuse, SimulatedApi, TimeOut
@@ -278,6 +280,23 @@ class TestOldVersions:
             await client.list_page(NAMESPACES, query={"resourceVersion": str(beyond)})
         await stop(client, "HoldAndDrain")
         assert api.version == backup + 1
+
+    async def test_our_own_list_and_watch_notices_a_restore(self, api: SimulatedApi) -> None:
+        backup = api.version
+        api.create(NAMESPACES, {"metadata": {"name": "later"}})
+        held: set[str] = set()
+        watch = ListWatch(
+            api.client(), NAMESPACES, reference_of, lambda one: one.version, on_malformed=lambda one, why: None
+        )
+        async with contextlib.aclosing(watch.run()) as steps, asyncio.timeout(5):
+            async for items in steps:
+                for item in items:
+                    if isinstance(item, Listed):
+                        held = {one.name for one in item.items}
+                if held == {"default", "later"} and api.version > backup:
+                    api.restore_to(backup)
+                elif held == {"default"}:
+                    break
 
     async def test_what_is_owned_is_collected_after_a_restore_too(self, api: SimulatedApi) -> None:
         owner: Any = api.create(LOCAL_QUEUES, QUEUE)
