@@ -18,8 +18,7 @@ from shared.api.schema_hints import Json, RequiredOnWire
 
 Schema = dict[str, Json]
 
-WEBHOOK_SERVICE = "kueue-webhook-service"
-WEBHOOK_NAMESPACE = "kueue-system"
+CONVERSION_NAMESPACE = "kueue-system"
 CONVERSION_PATH = "/convert"
 
 
@@ -87,7 +86,12 @@ def _conversion(crd: Crd) -> Schema:
     """The gateway adds the CA, and an address where the API server cannot reach a Service."""
     if not crd.converted:
         return {"strategy": "None"}
-    service: Schema = {"name": WEBHOOK_SERVICE, "namespace": WEBHOOK_NAMESPACE, "path": CONVERSION_PATH, "port": 443}
+    service: Schema = {
+        "name": names.CONVERSION_SERVICE,
+        "namespace": CONVERSION_NAMESPACE,
+        "path": CONVERSION_PATH,
+        "port": 443,
+    }
     webhook: Schema = {"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}}
     return {"strategy": "Webhook", "webhook": webhook}
 

@@ -35,6 +35,9 @@ RESOURCE_PODS: Final = "pods"
 MULTIKUEUE_CONTROLLER: Final = f"{GROUP}/multikueue"
 PROVISIONING_REQUEST_CONTROLLER: Final = f"{GROUP}/provisioning-request"
 
+CONVERSION_SERVICE: Final = "kueue-conversion-service"
+"""The webhook's other Service: it leads to instances that are not ready too."""
+
 # Finalizers.
 RESOURCE_IN_USE: Final = f"{GROUP}/resource-in-use"
 POD_FINALIZER: Final = f"{GROUP}/managed"
