@@ -359,6 +359,11 @@ async def test_a_bad_object_gets_one_clear_error(world: Admission) -> None:
         await world.create(old(CLUSTER_QUEUES), bad)
     assert "resourceGroups" in refused.value.message
     assert refused.value.status in (400, 403, 422)
+    # Reviews are of v1beta2, whichever version was written.
+    quota = {"name": "cpu", "nominalQuota": "-1"}
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [quota]}]}
+    with pytest.raises(ApiError, match=r"resourceGroups\[0\].flavors\[0\].resources\[0\].nominalQuota"):
+        await world.create(old(CLUSTER_QUEUES), {**bad, "spec": {"resourceGroups": [group]}})
 
 
 async def test_without_the_webhook_v1beta2_goes_on_and_v1beta1_says_why_not(world: Admission) -> None:
@@ -371,7 +376,10 @@ async def test_without_the_webhook_v1beta2_goes_on_and_v1beta1_says_why_not(worl
         # The gateway writes although fields of the object are owned through v1beta1.
         body = b'{"status": {"pendingWorkloads": 3}}'
         await world.watcher.patch(CLUSTER_QUEUES, "", "down", body, subresource="status")
-        assert (await read(world, CLUSTER_QUEUES, "down"))["status"]["pendingWorkloads"] == 3
+        written = await read(world, CLUSTER_QUEUES, "down")
+        assert written["status"]["pendingWorkloads"] == 3
+        # The price, which is the API server's: it cannot tell the owners apart any more.
+        assert "managedFields" not in written["metadata"]
         with pytest.raises(ApiError, match=r"conversion webhook for .*ClusterQueue failed"):
             await world.admin.get(old(CLUSTER_QUEUES), "", "down")
     finally:
