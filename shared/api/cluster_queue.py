@@ -15,6 +15,7 @@ from shared.api.schema_hints import (
     ResourceName,
     always,
     list_map,
+    required,
     rules,
     schema,
     set_list,
@@ -105,7 +106,9 @@ class MigrationConstraints(ApiStruct, frozen=True, kw_only=True):
 class ConcurrentAdmissionMigration(ApiStruct, frozen=True, kw_only=True):
     """Whether an admitted workload still tries for better flavors."""
 
-    mode: Annotated[MigrationMode, schema("TryPreferredFlavors goes on trying, RetainFirstAdmission stays.")]
+    mode: Annotated[MigrationMode, schema("TryPreferredFlavors goes on trying, RetainFirstAdmission stays.")] = (
+        required("TryPreferredFlavors")
+    )
     constraints: Annotated[MigrationConstraints | None, schema("Limits of the migration.")] = None
 
 
