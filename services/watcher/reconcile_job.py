@@ -54,6 +54,7 @@ from shared.api.conditions import set_condition
 from shared.api.workload import Workload
 from shared.api.workload_status import ReclaimablePod, WorkloadStatus
 from shared.decide import transitions
+from shared.decide.reclaim import capped
 from shared.jobs.manifest import JsonObject
 from shared.jobs.podset_info import PermanentError
 from shared.jobs.protocol import JobKind
@@ -263,7 +264,7 @@ class JobReconciler:
         workload = workload_of(stored)
         counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
         found = job.kind.reclaimable(job.manifest)
-        wanted = {name: min(count, counts[name]) for name, count in found.items() if name in counts}
+        wanted = {name: count for name, count in capped(found, counts).items() if name in counts}
         present = {pods.name: pods.count for pods in workload.status.reclaimable_pods}
         if wanted == present:
             return False
