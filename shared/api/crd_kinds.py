@@ -9,6 +9,7 @@ from shared.api.cluster_queue import ClusterQueue
 from shared.api.cohort import Cohort
 from shared.api.crd import Crd, CrdVersion, PrinterColumn
 from shared.api.local_queue import LocalQueue
+from shared.api.multikueue import MultiKueueCluster, MultiKueueConfig
 from shared.api.provisioning_request_config import ProvisioningRequestConfig
 from shared.api.resource_flavor import ResourceFlavor
 from shared.api.topology import Topology
@@ -64,6 +65,27 @@ KINDS: tuple[Crd, ...] = (
                 ),
             ),
         ),
+    ),
+    Crd(
+        kind=names.MULTIKUEUE_CLUSTER,
+        plural="multikueueclusters",
+        short_names=("mkc",),
+        status=True,
+        versions=(
+            CrdVersion(
+                struct=MultiKueueCluster,
+                columns=(
+                    PrinterColumn("Connected", ".status.conditions[?(@.type=='Active')].status"),
+                    PrinterColumn("Age", ".metadata.creationTimestamp", "date"),
+                ),
+            ),
+        ),
+    ),
+    Crd(
+        kind=names.MULTIKUEUE_CONFIG,
+        plural="multikueueconfigs",
+        short_names=("mkconf",),
+        versions=(CrdVersion(struct=MultiKueueConfig),),
     ),
     Crd(
         kind=names.PROVISIONING_REQUEST_CONFIG,

@@ -22,7 +22,7 @@ from shared.decide.partial import largest
 from shared.model.cluster_queue import Fungibility
 from shared.model.refusal import FlavorReason
 from shared.model.workload import PodSetInfo, WorkloadInfo
-from tests.conformance import effective_requests, flavor_questions, validation, workload_state
+from tests.conformance import api_admission, effective_requests, flavor_questions, validation, workload_state
 from tests.conformance.engine import Engine
 from tests.conformance.scenario import Case, Mismatch, NotCovered, demand_equal
 from tests.conformance.topology_room import Room
@@ -283,6 +283,7 @@ _OPS: dict[str, Callable[[Case], None]] = {
 }
 
 _AREAS: dict[str, Callable[[Case], None]] = {
+    "api_admission": api_admission.run,
     "effective_requests": effective_requests.run,
     "validation": validation.run,
     "workload_state": workload_state.run,

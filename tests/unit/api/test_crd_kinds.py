@@ -50,6 +50,8 @@ def test_names_and_scope(crd: Crd) -> None:
         "AdmissionCheck": ("admissionchecks", False, ("ac",), True),
         "WorkloadPriorityClass": ("workloadpriorityclasses", False, ("wpc",), False),
         "Topology": ("topologies", False, ("topo",), False),
+        "MultiKueueCluster": ("multikueueclusters", False, ("mkc",), True),
+        "MultiKueueConfig": ("multikueueconfigs", False, ("mkconf",), False),
         "ProvisioningRequestConfig": ("provisioningrequestconfigs", False, ("prc",), False),
     }
     assert (crd.plural, crd.namespaced, crd.short_names, crd.status) == expected[crd.kind]
