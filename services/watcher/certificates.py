@@ -34,6 +34,7 @@ from shared.kube.resources import (
     COHORTS,
     CRDS,
     LOCAL_QUEUES,
+    MULTIKUEUE_CLUSTERS,
     MUTATING_WEBHOOKS,
     SECRETS,
     VALIDATING_WEBHOOKS,
@@ -55,7 +56,7 @@ CONFIGURATIONS = (
     (MUTATING_WEBHOOKS, "kueue-mutating-webhook-configuration"),
     (VALIDATING_WEBHOOKS, "kueue-validating-webhook-configuration"),
 )
-CONVERTED = (ADMISSION_CHECKS, CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, WORKLOADS)
+CONVERTED = (ADMISSION_CHECKS, CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, MULTIKUEUE_CLUSTERS, WORKLOADS)
 """Kinds whose versions the webhook converts (shared.api.crd_kinds, of which only the names are needed here)."""
 
 
