@@ -23,7 +23,7 @@ from shared.kube.client import APPLY_PATCH, connect
 from shared.kube.errors import ApiError, Conflict
 from shared.kube.resources import CLUSTER_QUEUES, CRDS, LOCAL_QUEUES, WORKLOADS, Resource
 from tests.eventually import eventually
-from tests.integration.test_admission import NAMESPACE, ROOT, TIMEOUT_S, Admission, cluster_queue, named
+from tests.integration.admission_server import NAMESPACE, ROOT, TIMEOUT_S, Admission, cluster_queue, named
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
@@ -106,7 +106,9 @@ async def test_every_kind_is_served_in_both_versions_and_stored_in_one(world: Ad
     for crd in KINDS:
         spec = (await read(world, CRDS, crd.name))["spec"]
         served = {v["name"]: (v["served"], v["storage"], bool(v.get("deprecated"))) for v in spec["versions"]}
-        assert served == {"v1beta1": (True, False, True), "v1beta2": (True, True, False)}
+        # Kueue never called this one deprecated.
+        deprecated = crd.kind != "MultiKueueConfig"
+        assert served == {"v1beta1": (True, False, deprecated), "v1beta2": (True, True, False)}
         assert spec["conversion"]["strategy"] == ("Webhook" if crd.converted else "None")
 
 
@@ -359,6 +361,11 @@ async def test_a_bad_object_gets_one_clear_error(world: Admission) -> None:
         await world.create(old(CLUSTER_QUEUES), bad)
     assert "resourceGroups" in refused.value.message
     assert refused.value.status in (400, 403, 422)
+    # Reviews are of v1beta2, whichever version was written.
+    quota = {"name": "cpu", "nominalQuota": "-1"}
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [quota]}]}
+    with pytest.raises(ApiError, match=r"resourceGroups\[0\].flavors\[0\].resources\[0\].nominalQuota"):
+        await world.create(old(CLUSTER_QUEUES), {**bad, "spec": {"resourceGroups": [group]}})
 
 
 async def test_without_the_webhook_v1beta2_goes_on_and_v1beta1_says_why_not(world: Admission) -> None:
@@ -371,7 +378,10 @@ async def test_without_the_webhook_v1beta2_goes_on_and_v1beta1_says_why_not(worl
         # The gateway writes although fields of the object are owned through v1beta1.
         body = b'{"status": {"pendingWorkloads": 3}}'
         await world.watcher.patch(CLUSTER_QUEUES, "", "down", body, subresource="status")
-        assert (await read(world, CLUSTER_QUEUES, "down"))["status"]["pendingWorkloads"] == 3
+        written = await read(world, CLUSTER_QUEUES, "down")
+        assert written["status"]["pendingWorkloads"] == 3
+        # The price, which is the API server's: it cannot tell the owners apart any more.
+        assert "managedFields" not in written["metadata"]
         with pytest.raises(ApiError, match=r"conversion webhook for .*ClusterQueue failed"):
             await world.admin.get(old(CLUSTER_QUEUES), "", "down")
     finally:
