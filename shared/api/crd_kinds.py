@@ -123,6 +123,7 @@ KINDS: tuple[Crd, ...] = (
         kind=names.MULTIKUEUE_CONFIG,
         plural="multikueueconfigs",
         short_names=("mkconf",),
+        converted=True,
         versions=(
             # Kueue never marked this one as deprecated.
             CrdVersion(struct=old_multikueue.MultiKueueConfig, name=names.V1BETA1, storage=False),
