@@ -6,7 +6,6 @@ over" is the feed's business. The server needs no memory of us: the position is 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import msgspec
@@ -87,7 +86,7 @@ class Source:
         self._backlog = 0
         self._pending = 0
         self._caught_up = False
-        self._heard = time.monotonic()
+        self._heard = connection.now()
 
     @property
     def is_open(self) -> bool:
@@ -166,7 +165,7 @@ class Source:
         self._backlog = info.num_pending
         if not self._received:
             self._pending = info.num_pending
-        self._heard = time.monotonic()
+        self._heard = self._connection.now()
         if self.contiguous:
             self._check_beginning(overlap, info)
         self._note_progress(pending=None)
@@ -205,7 +204,7 @@ class Source:
         def receive(subject: str, reply: str, payload: bytes, headers: bytes | None) -> None:
             if self.broken:
                 return
-            now = time.monotonic()
+            now = self._connection.now()
             if now - self._heard > self._away_limit_s and self._backlog >= 0:
                 # We slept, and read now what waited for us: what the stream dropped meanwhile will not come.
                 self._break(f"away for {now - self._heard:.0f} s", missed=True)

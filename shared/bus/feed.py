@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from shared.bus.client import header
@@ -141,7 +140,7 @@ class NatsFeed:
     # Opening and mending.
 
     async def _mend(self, items: list[FeedItem]) -> None:
-        now = time.monotonic()
+        now = self._connection.now()
         came_back = self._connection.reconnects != self._reconnects
         self._reconnects = self._connection.reconnects
         for source in self._sources():
