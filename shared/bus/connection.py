@@ -238,6 +238,11 @@ class Connection:
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, BusClosed):
             log.error("a task of the bus failed", extra={"task": task.get_name()}, exc_info=error)
 
+    def abandon(self) -> None:
+        """As when the process is killed: tasks end, nobody is told."""
+        for task in list(self._tasks):
+            task.cancel()
+
     async def close(self) -> None:
         """Flush what was published, end the tasks, close. Idempotent."""
         if self._closed:
