@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from shared.bus.client import parse_headers
+from shared.bus.client import header
 from shared.bus.connection import Connection
 from shared.bus.jetstream import S_NS, ConsumerConfig, ConsumerInfo, JetStream
 from shared.events.streams import TOMBSTONE_TTL_S
@@ -91,6 +91,11 @@ class Source:
     @property
     def is_open(self) -> bool:
         return self._sid is not None and not self.broken
+
+    @property
+    def has_some(self) -> bool:
+        """There is something to take, or a question of the server to answer."""
+        return bool(self._messages or self._flow_replies)
 
     @property
     def caught_up(self) -> bool:
@@ -201,10 +206,12 @@ class Source:
         self._on_activity()
 
     def _receiver(self, overlap: int, known_stamp: int) -> Callable[[str, str, bytes, bytes | None], None]:
+        clock = self._connection.now
+
         def receive(subject: str, reply: str, payload: bytes, headers: bytes | None) -> None:
             if self.broken:
                 return
-            now = self._connection.now()
+            now = clock()
             if now - self._heard > self._away_limit_s and self._backlog >= 0:
                 # We slept, and read now what waited for us: what the stream dropped meanwhile will not come.
                 self._break(f"away for {now - self._heard:.0f} s", missed=True)
@@ -259,12 +266,11 @@ class Source:
             self._flow_replies.append(reply)
             self._on_activity()
             return
-        fields = parse_headers(headers)
-        if stalled := fields.get("Nats-Consumer-Stalled"):
+        if stalled := header(headers, b"Nats-Consumer-Stalled"):
             self._flow_replies.append(stalled)
             self._on_activity()
-        last = fields.get("Nats-Last-Consumer")
-        if last is not None and int(last) != self._next_consumer_seq - 1:
+        last = header(headers, b"Nats-Last-Consumer")
+        if last and int(last) != self._next_consumer_seq - 1:
             self._break(f"gap: {last} deliveries, {self._next_consumer_seq - 1} came")
         elif not stalled and self._backlog >= 0:
             # A heartbeat comes only when there is nothing to deliver.
