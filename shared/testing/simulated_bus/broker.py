@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from datetime import UTC, datetime
 from random import Random
 from typing import Literal
@@ -69,6 +70,8 @@ class SimulatedBroker:
         self.fault: Callable[[Publish], Fault | None] | None = None
         """Asked for each message that is about to be stored."""
         self.down = False
+        self.context = Context()
+        """What the server does belongs to none of the processes that speak to it."""
         self._now = now
         self._stamp = 0
         self._serial = 0
@@ -294,7 +297,7 @@ class SimulatedBroker:
     def _start_beating(self) -> None:
         if not self._beating:
             self._beating = True
-            asyncio.get_running_loop().call_later(HEARTBEAT_S / 2, self._beat)
+            asyncio.get_running_loop().call_later(HEARTBEAT_S / 2, self._beat, context=self.context)
 
     def _beat(self) -> None:
         now = self.elapsed()
@@ -303,7 +306,7 @@ class SimulatedBroker:
                 consumer.beat(now)
         self._beating = bool(self.consumers)
         if self._beating:
-            asyncio.get_running_loop().call_later(HEARTBEAT_S / 2, self._beat)
+            asyncio.get_running_loop().call_later(HEARTBEAT_S / 2, self._beat, context=self.context)
 
     # Connections, as they come and go.
 
@@ -345,6 +348,8 @@ class SimulatedBroker:
     def start(self) -> None:
         """The server is up again; clients come back within their pause."""
         self.down = False
+        self.context = Context()
+        """What the server does belongs to none of the processes that speak to it."""
 
     def restart(self) -> None:
         """Down and up."""
@@ -406,7 +411,7 @@ class SimulatedBroker:
         """A `hold` that ends by itself: what else is sent meanwhile overtakes."""
         hold = _Hold(purposes, service)
         self._hold(hold)
-        asyncio.get_running_loop().call_later(seconds, self._unhold, hold)
+        asyncio.get_running_loop().call_later(seconds, self._unhold, hold, context=self.context)
 
     def _hold(self, hold: _Hold) -> None:
         self._holds.append(hold)

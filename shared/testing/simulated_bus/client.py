@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,8 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
 
 
 class SimulatedClient:
-    """See `shared.bus.client.BusClient`. `link` None: nothing takes time, nothing breaks but the server."""
+    """See `shared.bus.client.BusClient`. `link` None: nothing takes time, nothing breaks but the server. What reaches the process runs in the context
+    in which this was made, what reaches the server in the server's."""
 
     def __init__(self, broker: SimulatedBroker, user: str, link: Link | None) -> None:
         self.user = user
@@ -91,6 +93,7 @@ class SimulatedClient:
         self.serving: dict[str, Callable[[Request], Awaitable[None]]] = {}
         self.allows = Allowed(user)
         self._broker = broker
+        self._context = copy_context()
         self._connected = True
         self._closed = False
         self._out: list[Sent] = []
@@ -140,7 +143,7 @@ class SimulatedClient:
         if len(payload) > MAX_PAYLOAD:
             raise errors.MaxPayloadError
         if not self._out and self._connected:
-            self.fly(self._arrive)
+            self.fly(self._arrive, self._broker.context)
         self._out.append(Sent(subject, payload, reply, headers))
 
     async def listen(self, subject: str, handler: DirectHandler) -> int:
@@ -190,13 +193,14 @@ class SimulatedClient:
 
     # The way there.
 
-    def fly(self, arrive: Callable[[], None]) -> None:
-        """Have `arrive` called after one way."""
+    def fly(self, arrive: Callable[[], None], context: Context | None = None) -> None:
+        """Have `arrive` called after one way, in this process unless another context is given: one that is stopped does not read what has arrived."""
         loop = asyncio.get_running_loop()
+        context = context or self._context
         if self.link is None:
-            loop.call_soon(arrive)
+            loop.call_soon(arrive, context=context)
         else:
-            loop.call_later(self.link.draw(), arrive)
+            loop.call_later(self.link.draw(), arrive, context=context)
 
     def _arrive(self) -> None:
         if not self._connected:
@@ -304,7 +308,7 @@ class SimulatedClient:
         return self._closed or self.killed
 
     def _later(self, seconds: float, what: Callable[[], None]) -> None:
-        asyncio.get_running_loop().call_later(seconds, what)
+        asyncio.get_running_loop().call_later(seconds, what, context=self._context)
 
     def _reconnect(self) -> None:
         if self.gone or self._connected:
@@ -317,5 +321,5 @@ class SimulatedClient:
             self.link.on_break(self.broken)
         self._broker.joined(self)
         if self._out:
-            self.fly(self._arrive)
+            self.fly(self._arrive, self._broker.context)
         self._back()
