@@ -37,6 +37,9 @@ class BusClient(Protocol):
     After `notify` it tells of an error of the server, of the loss of the connection, and of its return.
     """
 
+    direct: dict[int, DirectHandler]
+    """Subscription -> the function that takes what comes."""
+
     @property
     def is_connected(self) -> bool: ...
 

@@ -144,7 +144,7 @@ class NatsFeed:
         now = self._connection.now()
         came_back = self._connection.reconnects != self._reconnects
         recent = now - self._looked < HEARTBEAT_S / 2
-        if recent and not came_back and not self._start_over and all([s.is_open for s in self._followed]):
+        if recent and not came_back and not self._start_over and all(s.is_open for s in self._followed):
             return
         self._looked = now
         self._reconnects = self._connection.reconnects

@@ -33,10 +33,11 @@ from shared.testing.simulated_bus.consumer import SimulatedConsumer
 from shared.testing.simulated_bus.stream import STORE_FAILED, Duplicate, Refused, SimulatedStream, StoredMessage
 from shared.testing.simulated_bus.subjects import matcher
 
-Fault = Literal["lose", "lose_ack", "twice", "full", "break_before", "break_after"]
+Fault = Literal["lose", "lose_ack", "twice", "full", "break_before", "break_after", "break_late"]
 """lose: never arrives; lose_ack: stored, no answer; twice: arrives twice; full: refused for want of room; break_before, break_after: the connection
-breaks before the message arrives, or after it was stored."""
+breaks before the message arrives, or after it was stored; break_late: it breaks, and the message arrives once it is back, when its sender has given up."""
 
+FULL = Refused(STORE_FAILED, "maximum bytes exceeded", 503)
 NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
 
 
@@ -181,15 +182,14 @@ class SimulatedBroker:
 
     def _take(self, client: SimulatedClient, stream: SimulatedStream, sent: Sent) -> None:
         fault = self.fault(Publish(client.user, stream.name, sent.subject)) if self.fault is not None else None
-        if fault == "break_before":
+        if fault in ("break_before", "break_late"):
             client.cut()
+            if fault == "break_late":
+                client.keep([sent])
             return
         if fault == "lose":
             return
-        if fault == "full":
-            ack = _refusal(Refused(STORE_FAILED, "maximum bytes exceeded", 503))
-        else:
-            ack = self._store(stream, sent)
+        ack = _refusal(FULL) if fault == "full" else self._store(stream, sent)
         if fault == "twice":
             self._store(stream, sent)
         if fault == "break_after":
@@ -200,7 +200,9 @@ class SimulatedBroker:
     def _store(self, stream: SimulatedStream, sent: Sent) -> bytes:
         """The acknowledgement."""
         try:
-            message = stream.store(sent.subject, sent.payload, sent.headers, now=self.elapsed(), stamp=self._next_stamp())
+            message = stream.store(
+                sent.subject, sent.payload, sent.headers, now=self.elapsed(), stamp=self._next_stamp()
+            )
         except Duplicate as duplicate:
             return b'{"stream":"%b","seq":%d,"duplicate":true}' % (stream.name.encode(), duplicate.sequence)
         except Refused as error:

@@ -210,15 +210,20 @@ class SimulatedClient:
         for i, sent in enumerate(out):
             if not self._connected:
                 # It broke while this was under way; what is left of the batch is lost, or kept by the library.
-                self._keep(out[i:])
+                self._keep_or_lose(out[i:])
                 return
             if link is not None and not link.passes("there", sent.subject):
                 continue
             self._broker.receive(self, sent)
 
-    def _keep(self, unsent: list[Sent]) -> None:
-        if unsent and not self._closed and self._broker.random.random() < KEPT_OF_BROKEN:
+    def keep(self, unsent: list[Sent]) -> None:
+        """The library had not written this: it goes out after the next reconnect."""
+        if not self.gone:
             self._out = unsent + self._out
+
+    def _keep_or_lose(self, unsent: list[Sent]) -> None:
+        if unsent and self._broker.random.random() < KEPT_OF_BROKEN:
+            self.keep(unsent)
 
     # The way back.
 
@@ -286,7 +291,7 @@ class SimulatedClient:
         self._broker.left(self)
         if self.killed:
             return
-        self._keep(unsent)
+        self._keep_or_lose(unsent)
         self._lost()
         self._later(RECONNECT_WAIT_S, self._reconnect)
 

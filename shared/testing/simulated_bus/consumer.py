@@ -25,9 +25,7 @@ FLOW_CONTROL = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
 class SimulatedConsumer:
     """`client`, and the number of its subscription: the reader; `start`: the sequence from which it reads."""
 
-    def __init__(
-        self, stream: SimulatedStream, config: ConsumerConfig, client: SimulatedClient, sid: int
-    ) -> None:
+    def __init__(self, stream: SimulatedStream, config: ConsumerConfig, client: SimulatedClient, sid: int) -> None:
         self.stream = stream
         self.config = config
         self.client = client

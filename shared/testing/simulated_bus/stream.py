@@ -153,7 +153,11 @@ class SimulatedStream:
             earlier = None
             if self.config.max_msgs_per_subject != 1:
                 earlier = next(
-                    (s for s in reversed(self.messages) if s != sequence and self.messages[s].subject == message.subject),
+                    (
+                        s
+                        for s in reversed(self.messages)
+                        if s != sequence and self.messages[s].subject == message.subject
+                    ),
                     None,
                 )
             if earlier is None:

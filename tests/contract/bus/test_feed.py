@@ -1,12 +1,8 @@
 """The merged view over a real server: replay, live, and every way in which a stream or the connection may break."""
 
 import asyncio
-import signal
 from collections.abc import Callable
 
-import pytest
-
-from devcluster.nats_server import NatsServer
 from shared.bus.consumer import AWAY_LIMIT_S, Received, Source
 from shared.bus.interface import Appended, CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled
 from shared.bus.jetstream import stream_config
@@ -14,9 +10,8 @@ from shared.bus.nats_bus import NatsGatewayBus
 from shared.bus.publishing import Ack, Outgoing
 from shared.events import deadletters, decisions, outcomes, streams, subjects
 from shared.events.decisions import Batch, DecisionId, EpochOpened, Positions
-from tests.integration.bus.conftest import Connect, Reader, eventually, tombstone, workload
-
-pytestmark = pytest.mark.integration
+from tests.contract.bus.conftest import Connect, ConnectGateway, Reader, eventually, tombstone, workload
+from tests.contract.bus.servers import Server
 
 Read = Callable[..., Reader]
 
@@ -93,18 +88,19 @@ async def test_waits_for_streams_and_for_an_epoch(service: Connect, read: Read, 
     assert names(items) == ["a"]
 
 
-async def test_waits_where_there_is_no_stream_at_all(nats: NatsServer, service: Connect, read: Read) -> None:
+async def test_waits_where_there_is_no_stream_at_all(
+    service: Connect, another_gateway: ConnectGateway, read: Read
+) -> None:
     reader = read(await service("scheduler"), kinds=["workload"])
     assert [i.epoch for i in await reader.until(bool) if isinstance(i, Reset)] == [0]
-    gateway = await service("watcher", gateway=True)
-    assert isinstance(gateway, NatsGatewayBus)
+    gateway = await another_gateway()
     await gateway.ensure_streams()
     await open_epoch(gateway)
     assert isinstance((await reader.caught_up())[-1], CaughtUp)
 
 
 async def test_nothing_is_lost_when_the_server_is_killed_while_publishing(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect, read: Read
+    server: Server, gateway: NatsGatewayBus, service: Connect, read: Read
 ) -> None:
     await open_epoch(gateway)
     reader = read(await service("scheduler"), kinds=["workload"], decisions=True, outcomes=True)
@@ -117,8 +113,8 @@ async def test_nothing_is_lost_when_the_server_is_killed_while_publishing(
 
     publishing = asyncio.create_task(publish())
     await reader.until(lambda items: len(names(items)) > 100)
-    await nats.kill(signal.SIGKILL)
-    await nats.start()
+    await server.stop()
+    await server.start()
     seen: set[str] = set(names(reader.items))
     async with asyncio.timeout(40):
         while len(seen) < count:
@@ -131,14 +127,14 @@ async def test_nothing_is_lost_when_the_server_is_killed_while_publishing(
 
 
 async def test_wiped_streams_reset_and_a_new_epoch(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect, read: Read
+    server: Server, gateway: NatsGatewayBus, service: Connect, read: Read
 ) -> None:
     await gateway.put_objects([workload("old", 1)])
     await open_epoch(gateway, 1)
     reader = read(await service("scheduler"), kinds=["workload"], decisions=True, outcomes=True)
     await reader.caught_up()
     seen = gateway.reconnects
-    await nats.wipe()
+    await server.wipe()
     async with asyncio.timeout(20):
         await gateway.wait_reconnect(seen)
     assert await gateway.check_streams(applied=1, epoch=1) == "stream OBJECTS is missing"
@@ -154,7 +150,7 @@ async def test_wiped_streams_reset_and_a_new_epoch(
 
 
 async def test_refilled_to_the_same_sequence_under_the_same_epoch(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect, read: Read
+    gateway: NatsGatewayBus, another_gateway: ConnectGateway, service: Connect, read: Read
 ) -> None:
     await gateway.put_objects([workload("old", 1)])
     await open_epoch(gateway, 1)
@@ -164,8 +160,7 @@ async def test_refilled_to_the_same_sequence_under_the_same_epoch(
     await gateway.drop_objects()
     await gateway.put_objects([workload("new", 1)])
     await gateway.close()
-    again = await service("watcher", gateway=True)
-    assert isinstance(again, NatsGatewayBus)
+    again = await another_gateway()
     await again.load_objects()
     await open_epoch(again, 2)
     items = await reader.caught_up()
@@ -249,14 +244,14 @@ async def test_purged_unseen_means_starting_over(gateway: NatsGatewayBus, servic
 
 
 async def test_away_for_too_long_means_starting_over(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect, read: Read
+    server: Server, gateway: NatsGatewayBus, service: Connect, read: Read
 ) -> None:
     await gateway.put_objects([workload("a", 1)])
     await open_epoch(gateway, 1)
     reader = read(await service("scheduler"), kinds=["workload"])
     await reader.caught_up()
     reader.feed._away_limit_s = 0.0
-    await nats.restart()
+    await server.restart()
     items = await reader.caught_up()
     assert isinstance(items[0], Reset)
     assert "away from OBJECTS" in items[0].why

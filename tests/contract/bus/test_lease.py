@@ -4,12 +4,10 @@ import asyncio
 
 import pytest
 
-from devcluster.nats_server import NatsServer
 from shared.bus.nats_bus import NatsGatewayBus
 from shared.events.streams import LEASE_TTL_S
-from tests.integration.bus.conftest import Connect, eventually
-
-pytestmark = pytest.mark.integration
+from tests.contract.bus.conftest import Connect, eventually
+from tests.contract.bus.servers import Server
 
 
 async def test_one_holds_and_the_next_takes_over_at_once_when_released(
@@ -48,19 +46,17 @@ async def test_a_holder_that_dies_is_replaced(gateway: NatsGatewayBus, service: 
     assert not one.held
 
 
-async def test_lost_with_the_server_and_taken_again(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect
-) -> None:
+async def test_lost_with_the_server_and_taken_again(server: Server, gateway: NatsGatewayBus, service: Connect) -> None:
     lease = (await service("queue_manager")).lease("queue_manager")
     async with asyncio.timeout(5):
         await lease.wait_until_held()
-    await nats.kill()
+    await server.stop()
 
     async def lost() -> bool:
         return not lease.held
 
     await eventually(lost)
-    await nats.wipe()
+    await server.wipe()
     async with asyncio.timeout(20):
         await gateway.wait_reconnect(0)
         await gateway.ensure_streams()

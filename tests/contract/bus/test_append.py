@@ -1,18 +1,15 @@
 """The fence of the decision log, against a real server (R4)."""
 
 import asyncio
-import signal
 
 import pytest
 
-from devcluster.nats_server import NatsServer
 from shared.bus.interface import Appended, Logged, LostRace, StreamsLost, Unknown
 from shared.bus.nats_bus import NatsGatewayBus
 from shared.events import subjects
 from shared.events.decisions import Batch, EpochOpened, Positions
-from tests.integration.bus.conftest import Connect, eventually
-
-pytestmark = pytest.mark.integration
+from tests.contract.bus.conftest import Connect, eventually
+from tests.contract.bus.servers import Server
 
 
 def batch(author: str, after: int, epoch: int = 1) -> Batch:
@@ -56,15 +53,15 @@ async def test_behind_and_ahead_of_the_log_both_lose(gateway: NatsGatewayBus, se
 
 
 async def test_no_answer_is_unknown_and_the_entry_may_be_there(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect
+    server: Server, gateway: NatsGatewayBus, service: Connect
 ) -> None:
     await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
     scheduler = await service("scheduler")
-    await nats.kill(signal.SIGSTOP)
+    await server.stall()
     try:
         result = await scheduler.append(batch("stalled", 1))
     finally:
-        await nats.kill(signal.SIGCONT)
+        await server.resume()
     assert isinstance(result, Unknown)
     entries = await read_log(gateway, 2)
     assert [e.entry.author for e in entries if isinstance(e.entry, Batch)] == ["stalled"]
@@ -73,18 +70,18 @@ async def test_no_answer_is_unknown_and_the_entry_may_be_there(
 
 
 async def test_a_connection_that_breaks_is_unknown_and_one_that_is_away_writes_nothing(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect
+    server: Server, gateway: NatsGatewayBus, service: Connect
 ) -> None:
     await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
     scheduler = await service("scheduler")
-    await nats.kill(signal.SIGSTOP)
+    await server.stall()
     appending = asyncio.create_task(scheduler.append(batch("broken", 1)))
 
     async def sent() -> bool:
         return bool(scheduler._connection._waiting)
 
     await eventually(sent)
-    await nats.kill(signal.SIGKILL)
+    await server.stop()
     assert isinstance(await appending, Unknown)
 
     async def away() -> bool:
@@ -92,11 +89,11 @@ async def test_a_connection_that_breaks_is_unknown_and_one_that_is_away_writes_n
 
     await eventually(away)
     assert isinstance(await scheduler.append(batch("away", 1)), LostRace)
-    await nats.start()
+    await server.start()
 
 
 async def test_the_gateway_reads_on_from_where_it_was(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect
+    server: Server, gateway: NatsGatewayBus, service: Connect
 ) -> None:
     await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
     scheduler = await service("scheduler")
@@ -112,7 +109,7 @@ async def test_the_gateway_reads_on_from_where_it_was(
         async for entries in log:
             found += [e.position for e in entries]
             if found == [3, 4, 5]:
-                await nats.restart()
+                await server.restart()
                 await eventually(appended)
             if found[-1] == 6:
                 break
