@@ -16,10 +16,8 @@ from shared.bus.jetstream import (
     STREAM_NOT_FOUND,
     ApiError,
     ConsumerConfig,
-    ConsumerInfo,
     SequencePair,
     StreamConfig,
-    StreamInfo,
     StreamState,
 )
 from shared.testing.simulated_bus.stream import Refused, SimulatedStream, StoredMessage
@@ -92,10 +90,10 @@ class JetStreamApi:
         stream = self._stream(name)
         match verb:
             case "INFO":
-                return _encode(info(stream)), None
+                return _info(stream), None
             case "UPDATE":
                 stream.config = _stream_config(payload)
-                return _encode(info(stream)), None
+                return _info(stream), None
             case "DELETE":
                 self._broker.drop_stream(name)
             case "PURGE":
@@ -119,7 +117,7 @@ class JetStreamApi:
             raise Refused(STREAM_NAME_IN_USE, "stream name already in use with a different configuration")
         if stream is None:
             stream = self._broker.make_stream(config)
-        return _encode(info(stream))
+        return _info(stream)
 
     def _message(self, call: str, stream: SimulatedStream, wanted: _Wanted) -> bytes:
         if call == "DELETE":
@@ -158,17 +156,16 @@ class JetStreamApi:
         consumer = self._broker.make_consumer(client, stream, config)
         if consumer is None:
             raise Refused(CONSUMER_NAME_IN_USE, "consumer name already in use")
-        answer = ConsumerInfo(delivered=SequencePair(0, consumer.start - 1), num_pending=consumer.num_pending)
+        delivered = SequencePair(0, consumer.start - 1)
+        answer = _encode({"created": stream.created, "delivered": delivered, "num_pending": consumer.num_pending})
         consumer.pump()
-        return _encode(answer)
+        return answer
 
 
-def info(stream: SimulatedStream) -> StreamInfo:
+def _info(stream: SimulatedStream) -> bytes:
     """What the server says of a stream."""
-    return StreamInfo(
-        created=stream.created,
-        state=StreamState(messages=len(stream.messages), first_seq=stream.first, last_seq=stream.last),
-    )
+    state = StreamState(messages=len(stream.messages), first_seq=stream.first, last_seq=stream.last)
+    return _encode({"created": stream.created, "state": state})
 
 
 def _described(found: StoredMessage) -> bytes:

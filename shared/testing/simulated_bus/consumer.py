@@ -59,7 +59,7 @@ class SimulatedConsumer:
             return min((m.sequence for m in self._last_messages()), default=stream.last + 1)
         if start == 0:
             return stream.first or 1
-        return max(stream.first, min(start, stream.last + 1))
+        return max(stream.first, start)
 
     def _last_messages(self) -> list[StoredMessage]:
         stream = self.stream
@@ -72,6 +72,8 @@ class SimulatedConsumer:
 
     def offer(self, message: StoredMessage) -> None:
         """Something was stored that it wants."""
+        if message.sequence < self.start:
+            return
         if self.held or self._waiting or self._unanswered > self._window:
             self._waiting.append(message.sequence)
             return

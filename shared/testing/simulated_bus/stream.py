@@ -126,17 +126,17 @@ class SimulatedStream:
         ttl = headers.get(MESSAGE_TTL)
         if ttl is not None and not self.config.allow_msg_ttl:
             raise Refused(TTL_DISABLED, "per-message TTL is disabled")
-        id_ = headers.get(MESSAGE_ID, "")
-        if id_ and (seen := self._ids.get(id_)) is not None:
-            if now - seen[0] < self.config.duplicate_window / S_NS:
-                raise Duplicate(seen[1])
-            del self._ids[id_]
         expected = headers.get(EXPECTED_LAST_OF_SUBJECT)
         if expected is not None and int(expected) != (last := self._newest.get(subject, 0)):
             raise Refused(WRONG_LAST_SEQUENCE, f"wrong last sequence: {last}")
         expected = headers.get(EXPECTED_LAST)
         if expected is not None and int(expected) != self.last:
             raise Refused(WRONG_LAST_SEQUENCE, f"wrong last sequence: {self.last}")
+        id_ = headers.get(MESSAGE_ID, "")
+        if id_ and (seen := self._ids.get(id_)) is not None:
+            if now - seen[0] < self.config.duplicate_window / S_NS:
+                raise Duplicate(seen[1])
+            del self._ids[id_]
         return id_, float(ttl.removesuffix("s")) if ttl else 0.0
 
     def expire(self, now: float) -> None:
