@@ -121,6 +121,8 @@ class JetStreamApi:
 
     def _message(self, call: str, stream: SimulatedStream, wanted: _Wanted) -> bytes:
         if call == "DELETE":
+            if stream.config.deny_delete:
+                raise Refused(DELETE_FAILED, "message delete not permitted")
             if not stream.remove(wanted.seq):
                 raise Refused(DELETE_FAILED, "message delete failed: no message found")
             return b'{"success":true}'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 from random import Random
@@ -44,6 +45,14 @@ class Server(Protocol):
 
     async def resume(self) -> None: ...
 
+    async def remember(self) -> None:
+        """What is stored now survives `go_back`. Restarts it."""
+        ...
+
+    async def go_back(self) -> None:
+        """The host lost what was stored since `remember`."""
+        ...
+
 
 class RealServer:
     """A process of its own, with its files in `directory`."""
@@ -83,6 +92,17 @@ class RealServer:
     async def resume(self) -> None:
         await self.nats.kill(signal.SIGCONT)
 
+    async def remember(self) -> None:
+        await self.nats.stop()
+        shutil.copytree(self.nats.data_dir / "jetstream", self.nats.data_dir / "remembered")
+        await self.nats.start()
+
+    async def go_back(self) -> None:
+        await self.nats.kill(signal.SIGKILL)
+        shutil.rmtree(self.nats.data_dir / "jetstream")
+        (self.nats.data_dir / "remembered").rename(self.nats.data_dir / "jetstream")
+        await self.nats.start()
+
 
 class SimulatedServer:
     """Each connection over a link of its own, with the delays of a network."""
@@ -90,6 +110,7 @@ class SimulatedServer:
     def __init__(self, seed: int = 0) -> None:
         self._random = Random(seed)
         self.broker = SimulatedBroker(random=self._random)
+        self._ends: dict[str, int] = {}
 
     async def bus(self, service: str, *, replica: int = 0) -> NatsBus:
         return self.broker.bus(service, Link(self._random), replica=replica)
@@ -117,3 +138,11 @@ class SimulatedServer:
 
     async def resume(self) -> None:
         self.broker.resume()
+
+    async def remember(self) -> None:
+        self._ends = {name: stream.last for name, stream in self.broker.streams.items()}
+        self.broker.restart()
+
+    async def go_back(self) -> None:
+        for name, stream in self.broker.streams.items():
+            self.broker.lose_tail(stream.last - self._ends[name], name)

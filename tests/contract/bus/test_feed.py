@@ -216,6 +216,36 @@ async def test_objects_that_lost_its_tail_is_noticed_by_the_gateway(gateway: Nat
     assert "is missing" in await gateway.check_streams(applied=0, epoch=2)
 
 
+async def test_a_host_that_lost_its_last_seconds(
+    server: Server, gateway: NatsGatewayBus, service: Connect, read: Read
+) -> None:
+    await gateway.put_objects([workload("a", 1), workload("b", 1)])
+    await open_epoch(gateway, 1)
+    scheduler = await service("scheduler")
+    reader = read(scheduler, kinds=["workload"], decisions=True, outcomes=True)
+    await reader.caught_up()
+    await server.remember()
+    position = await gateway.put_objects([workload("a", 2), workload("c", 2)])
+    assert isinstance(await scheduler.append(batch(Positions(epoch=1, decisions=1))), Appended)
+    await reader.until(lambda items: has("c")(items) and any(isinstance(i, Logged) for i in items))
+
+    seen = gateway.reconnects
+    await server.go_back()
+    async with asyncio.timeout(20):
+        await gateway.wait_reconnect(seen)
+
+    assert "OBJECTS lost its tail" in await gateway.check_streams(applied=2, epoch=1, objects_position=position)
+    # What was replaced by what got lost is there again.
+    found = {o.name: o.version for _, o in (await gateway.load_objects()).values()}
+    assert found == {"a": 1, "b": 1, "0": 1}
+    # As much is written as was lost: to a reader that stood there, nothing but the messages themselves looks different.
+    assert await gateway.put_objects([workload("a", 3), workload("d", 3)]) == position
+    items = await reader.caught_up()
+    assert isinstance(items[0], Reset)
+    assert {i.name.name: i.object.version for i in items if isinstance(i, ObjectChanged)} == {"a": 3, "b": 1, "d": 3}
+    assert [i.position for i in items if isinstance(i, Logged)] == [1]
+
+
 async def test_purged_unseen_means_starting_over(gateway: NatsGatewayBus, service: Connect, read: Read) -> None:
     await open_epoch(gateway, 1)
     scheduler = await service("scheduler")

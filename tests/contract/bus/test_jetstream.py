@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from shared.bus.client import header
-from shared.bus.connection import Connection
+from shared.bus.connection import Answer, Connection
 from shared.bus.jetstream import (
     DELETE_FAILED,
     MESSAGE_NOT_FOUND,
@@ -22,6 +22,8 @@ from shared.bus.jetstream import (
     StreamConfig,
     StreamState,
 )
+from shared.bus.lease import OPERATION, bucket_config
+from shared.bus.permissions import lease_subject
 from shared.bus.publishing import (
     EXPECTED_LAST,
     EXPECTED_LAST_OF_SUBJECT,
@@ -348,10 +350,25 @@ async def test_heartbeats_say_how_much_was_delivered(raw: Raw) -> None:
     assert beats[0] == ("1", "2")
 
 
-async def test_a_direct_read_says_where_the_message_stands(raw: Raw) -> None:
-    await raw.js.create_stream(latest(allow_direct=True))
-    subject = f"$JS.API.DIRECT.GET.OBJECTS.{SUBJECT}"
-    connection = raw.connection
-    # The table lets nobody but the holders of leases read directly, and only leases.
-    with pytest.raises(PermissionError):
-        await connection.request(subject)
+async def test_a_direct_read_says_where_the_message_stands(raw: Raw, server: Server) -> None:
+    await raw.js.create_stream(bucket_config(1))
+    key = lease_subject("scheduler", "0")
+    holder = Raw(await server.connection("scheduler"))
+
+    async def read() -> Answer:
+        return await holder.connection.request(f"$JS.API.DIRECT.GET.KV_LEASES.{key}")
+
+    assert (await read()).status == "404"
+    assert await holder.publish(key, b"me", of_subject="0") == Ack(1, "KV_LEASES")
+    answer = await read()
+    assert (answer.payload, answer.status, header(answer.headers, b"Nats-Sequence")) == (b"me", "", "1")
+    await holder.publisher.try_one(Outgoing(key, b"", {OPERATION: "DEL"}))
+    answer = await read()
+    assert (header(answer.headers, OPERATION.encode()), header(answer.headers, b"Nats-Sequence")) == ("DEL", "2")
+
+    async def expired() -> bool:
+        return (await read()).status == "404"
+
+    await eventually(expired)
+    assert await raw.state("KV_LEASES") == StreamState(0, 3, 2)
+    await holder.connection.close()
