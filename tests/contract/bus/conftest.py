@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from shared.bus.interface import CaughtUp, FeedItem, ObjectWrite
+from shared.bus.interface import CaughtUp, FeedItem
 from shared.bus.nats_bus import NatsBus, NatsGatewayBus
-from shared.events import objects
-from shared.events.subjects import ObjectName
 from shared.testing.virtual_time import VirtualTimeLoop
 from tests.contract.bus.servers import RealServer, Server, SimulatedServer
 
@@ -127,16 +125,6 @@ async def read() -> AsyncIterator[Callable[..., Reader]]:
             return made
 
         yield reader
-
-
-def workload(name: str, version: int, *, namespace: str = "team-a", uid: str = "", **fields: Any) -> ObjectWrite:
-    found = objects.Workload(namespace=namespace, name=name, uid=uid or f"uid-{name}", version=version, **fields)
-    return ObjectWrite(ObjectName("workload", namespace, name), found)
-
-
-def tombstone(name: str, version: int, *, namespace: str = "team-a") -> ObjectWrite:
-    gone = objects.Tombstone(namespace=namespace, name=name, uid=f"uid-{name}", version=version)
-    return ObjectWrite(ObjectName("workload", namespace, name), gone)
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Callable
 
 from shared.bus.consumer import AWAY_LIMIT_S, Received, Source
-from shared.bus.interface import Appended, CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled
+from shared.bus.interface import Appended, CaughtUp, Logged, ObjectChanged, Reset, Settled
 from shared.bus.jetstream import stream_config
 from shared.bus.nats_bus import NatsGatewayBus
 from shared.bus.publishing import Ack, Outgoing
-from shared.events import deadletters, decisions, outcomes, streams, subjects
-from shared.events.decisions import Batch, DecisionId, EpochOpened, Positions
-from tests.contract.bus.conftest import Connect, ConnectGateway, Reader, eventually, tombstone, workload
+from shared.events import deadletters, decisions, streams, subjects
+from shared.events.decisions import Batch, EpochOpened, Positions
+from tests.contract.bus.conftest import Connect, ConnectGateway, Reader, eventually
+from tests.contract.bus.messages import batch, has, names, rejected, tombstone, workload
 from tests.contract.bus.servers import Server
 
 Read = Callable[..., Reader]
@@ -20,28 +21,10 @@ async def open_epoch(gateway: NatsGatewayBus, epoch: int = 1, position: int = 0)
     await gateway.open_epoch(shard="0", epoch=epoch, objects_position=position, why="test")
 
 
-def names(items: list[FeedItem]) -> list[str]:
-    return [i.name.name for i in items if isinstance(i, ObjectChanged)]
-
-
-def has(name: str) -> Callable[[list[FeedItem]], bool]:
-    return lambda items: name in names(items)
-
-
-def rejected(epoch: int, sequence: int) -> outcomes.DecisionOutcome:
-    return outcomes.DecisionOutcome(
-        decision=DecisionId(epoch, sequence, 0), key="team-a/x", uid="u", status="rejected", why="test"
-    )
-
-
-def batch(positions: Positions, author: str = "s") -> Batch:
-    return Batch(author=author, positions=positions, decided_ns=1)
-
-
 async def test_replay_then_caught_up_then_live(gateway: NatsGatewayBus, service: Connect, read: Read) -> None:
     position = await gateway.put_objects([workload(f"w{i}", i + 1) for i in range(50)])
     await open_epoch(gateway, position=position)
-    await gateway.settle([rejected(1, 1)])
+    await gateway.settle([rejected(1)])
     scheduler = await service("scheduler")
     reader = read(scheduler, kinds=["workload"], decisions=True, outcomes=True)
 
@@ -59,7 +42,7 @@ async def test_replay_then_caught_up_then_live(gateway: NatsGatewayBus, service:
     assert reader.feed.positions == last.positions
 
     await gateway.put_objects([workload("late", 100)])
-    assert isinstance(await scheduler.append(batch(last.positions)), Appended)
+    assert isinstance(await scheduler.append(batch(last.positions.decisions)), Appended)
     live = await reader.until(lambda items: has("late")(items) and any(isinstance(i, Logged) for i in items))
     assert not any(isinstance(i, (Reset, CaughtUp)) for i in live)
     assert reader.feed.positions.decisions == 2
@@ -182,7 +165,7 @@ async def test_epoch_switch_replays_under_the_new_log(gateway: NatsGatewayBus, s
     assert names(items) == ["a"]
     assert [i.entry.epoch for i in items if isinstance(i, Logged) and isinstance(i.entry, EpochOpened)] == [2]
     # Who still believes in the old epoch cannot write there any more.
-    assert type(await scheduler.append(batch(before))).__name__ == "LostRace"
+    assert type(await scheduler.append(batch(before.decisions))).__name__ == "LostRace"
 
 
 async def test_a_log_that_lost_its_tail_is_noticed(gateway: NatsGatewayBus, service: Connect, read: Read) -> None:
@@ -190,7 +173,7 @@ async def test_a_log_that_lost_its_tail_is_noticed(gateway: NatsGatewayBus, serv
     scheduler = await service("scheduler")
     reader = read(scheduler, kinds=["workload"], decisions=True, outcomes=True)
     await reader.caught_up()
-    appended = await scheduler.append(batch(reader.feed.positions))
+    appended = await scheduler.append(batch(reader.feed.positions.decisions))
     assert isinstance(appended, Appended)
     await reader.until(lambda items: any(isinstance(i, Logged) for i in items))
     # The stream as a host leaves it that lost its last seconds: the same name, fewer entries, then another entry in the lost one's place.
@@ -200,7 +183,7 @@ async def test_a_log_that_lost_its_tail_is_noticed(gateway: NatsGatewayBus, serv
     await gateway._js.delete_stream(stream)
     await gateway._js.create_stream(stream_config(streams.decisions_of("0", 1), 1))
     for author in ("x", "y"):
-        entry = Outgoing(subject, decisions.codec.encode(batch(Positions(epoch=1), author)))
+        entry = Outgoing(subject, decisions.codec.encode(batch(0, author)))
         assert isinstance(await gateway._publisher.try_one(entry), Ack)
     items = await reader.caught_up()
     assert isinstance(items[0], Reset)
@@ -226,7 +209,7 @@ async def test_a_host_that_lost_its_last_seconds(
     await reader.caught_up()
     await server.remember()
     position = await gateway.put_objects([workload("a", 2), workload("c", 2)])
-    assert isinstance(await scheduler.append(batch(Positions(epoch=1, decisions=1))), Appended)
+    assert isinstance(await scheduler.append(batch(1)), Appended)
     await reader.until(lambda items: has("c")(items) and any(isinstance(i, Logged) for i in items))
 
     seen = gateway.reconnects
@@ -253,8 +236,8 @@ async def test_purged_unseen_means_starting_over(gateway: NatsGatewayBus, servic
     await reader.caught_up()
     positions = reader.feed.positions
     for last in range(1, 6):
-        await scheduler.append(batch(Positions(epoch=1, decisions=last)))
-        await gateway.settle([rejected(1, last + 1)])
+        await scheduler.append(batch(last))
+        await gateway.settle([rejected(last + 1)])
     await reader.until(lambda items: sum(isinstance(i, (Logged, Settled)) for i in items) == 10)
     # Read up to the last one: purging what was read disturbs nobody.
     await gateway.purge_settled(shard="0", epoch=1, decisions=4)

@@ -9,7 +9,8 @@ from shared.bus.interface import StreamsLost
 from shared.bus.nats_bus import NatsGatewayBus
 from shared.bus.publishing import Outgoing
 from shared.events import objects, subjects
-from tests.contract.bus.conftest import ConnectGateway, eventually, tombstone, workload
+from tests.contract.bus.conftest import ConnectGateway, eventually
+from tests.contract.bus.messages import tombstone, workload
 from tests.contract.bus.servers import Server
 
 SUBJECT = subjects.objects("workload", "team-a", "a")

@@ -11,7 +11,8 @@ from shared.bus.jetstream import ConsumerConfig, JetStream
 from shared.bus.nats_bus import NatsGatewayBus, connect
 from shared.bus.publishing import Ack, Outgoing, Publisher
 from shared.events import streams, subjects
-from tests.contract.bus.conftest import ConnectGateway, workload
+from tests.contract.bus.conftest import ConnectGateway
+from tests.contract.bus.messages import workload
 from tests.contract.bus.servers import RealServer, Server
 
 over_nats = pytest.mark.asyncio(loop_factories=["nats"])
