@@ -60,7 +60,7 @@ async def test_a_waiting_preemptor_is_not_looked_at_without_cause(harness: Harne
         before = harness.metric("sluice_scheduler_cycles_total")
         await quiet(500)
         assert harness.metric("sluice_scheduler_cycles_total") == before
-        entries = [item.entry for item in harness.broker.logs["0", 1] if isinstance(item.entry, Batch)]
+        entries = [item.entry for item in harness.broker.log() if isinstance(item.entry, Batch)]
         assert len(entries) == 1
 
 
@@ -69,7 +69,7 @@ async def test_a_standby_knows_who_is_on_the_way_out(harness: Harness) -> None:
     async with harness.running(first):
         await harness.put(workload("high", "4", priority=5))
         await until(lambda: harness.identified_preempts())
-    await harness.broker.leases["scheduler"][0][0].close()
+    harness.broker.drop_lease("scheduler")
     async with harness.running(second):
         await until(lambda: second.state.caught_up)
         await quiet()

@@ -18,6 +18,7 @@ from shared.events.objects import FlavorQuota
 from shared.events.subjects import ObjectName
 from shared.model.workload import WorkloadInfo
 from shared.state.validation import validate
+from shared.testing.simulated_bus import Fault
 from tests.unit.scheduler.harness import Harness, quiet, until
 from tests.unit.state.builders import admit_of, basics, cluster_queue, flavor, local_queue, with_condition, workload
 
@@ -41,7 +42,7 @@ async def test_a_workload_that_fits_is_admitted_by_a_fenced_batch(harness: Harne
         assert admit.cluster_queue == admit.domain == "cq"
         [assignment] = admit.pod_sets
         assert (assignment.flavors, assignment.usage, assignment.count) == ({"cpu": "default"}, {"cpu": 2000}, 1)
-        entry = harness.broker.logs["0", 1][-1].entry
+        entry = harness.broker.log()[-1].entry
         assert isinstance(entry, Batch)
         assert entry.author == scheduler.author
         assert entry.positions == Positions(epoch=1, objects=harness.broker.sequence, decisions=1)
@@ -143,12 +144,12 @@ async def test_a_lost_race_is_decided_again_on_what_won(harness: Harness) -> Non
         validate(scheduler.state, harness.now)
 
 
-@pytest.mark.parametrize("fault", ["unknown_written", "unknown_lost"])
-async def test_an_unanswered_append_is_neither_lost_nor_doubled(harness: Harness, fault: str) -> None:
+@pytest.mark.parametrize("fault", ["break_after", "break_before", "break_late"])
+async def test_an_unanswered_append_is_neither_lost_nor_doubled(harness: Harness, fault: Fault) -> None:
     scheduler = harness.scheduler()
     async with harness.running(scheduler):
         await until(lambda: scheduler.state.caught_up)
-        harness.broker.append_faults.append("unknown_written" if fault == "unknown_written" else "unknown_lost")
+        harness.broker.append_faults.append(fault)
         await harness.put(workload("a", "3"))
         await until(lambda: harness.metric("sluice_scheduler_unknown_appends_total") == 1)
         harness.now += 1
@@ -178,7 +179,7 @@ async def test_a_batch_too_large_is_split(harness: Harness) -> None:
     async with harness.running(harness.scheduler(SchedulerSettings(batch_bytes=700, retry_delay_s=0.0))):
         await harness.put(*(workload(f"w{i}", "100m", created=i) for i in range(8)))
         await until(lambda: len(harness.admits()) == 8)
-        batches = [item.entry for item in harness.broker.logs["0", 1] if isinstance(item.entry, Batch)]
+        batches = [item.entry for item in harness.broker.log() if isinstance(item.entry, Batch)]
         assert len(batches) >= 4
         assert [admit.key for admit in harness.admits()] == [f"ns/w{i}" for i in range(8)]
 
@@ -192,15 +193,15 @@ async def test_a_standby_follows_and_takes_over(harness: Harness) -> None:
         await harness.put(workload("a", "3"))
         await until(lambda: second.state.assumptions.spending == first.state.assumptions.spending == 1)
         await quiet()
-        assert [item.entry.author for item in harness.broker.logs["0", 1] if isinstance(item.entry, Batch)] == [
+        assert [item.entry.author for item in harness.broker.log() if isinstance(item.entry, Batch)] == [
             first.author
         ]
         await life_of_first.aclose()
-        await harness.broker.leases["scheduler"][0][0].close()
+        harness.broker.drop_lease("scheduler")
         await harness.put(workload("b", "3"), workload("c", "1"))
         await until(lambda: len(harness.admits()) == 2)
         assert [admit.key for admit in harness.admits()] == ["ns/a", "ns/c"]
-        assert harness.broker.logs["0", 1][-1].entry.author == second.author  # type: ignore[union-attr]
+        assert harness.broker.log()[-1].entry.author == second.author  # type: ignore[union-attr]
 
 
 async def test_nothing_is_decided_before_an_epoch_is_open() -> None:
@@ -234,6 +235,7 @@ async def test_wiped_streams_admit_nobody_twice(harness: Harness) -> None:
         await harness.apply(harness.identified_admits())
         held = harness.stored("ns/a")
         harness.broker.wipe()
+        await harness.gateway.load_objects()
         await harness.put(*basics(), held, workload("b", "3"), workload("c", "1"))
         await harness.open(epoch=2)
         await until(lambda: len(harness.admits(epoch=2)) == 1)
@@ -335,7 +337,7 @@ async def test_each_admission_is_a_span_of_its_jobs_trace(harness: Harness) -> N
 
 async def test_explain_and_positions_answer(harness: Harness) -> None:
     scheduler = harness.scheduler()
-    bus = harness.broker.bus("visibility")
+    bus = harness.broker.bus("metrics")
 
     async def explain(key: str) -> Explanation:
         return msgspec.json.decode(await bus.request("scheduler", "explain", key.encode(), 1.0), type=Explanation)
