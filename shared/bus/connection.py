@@ -71,6 +71,8 @@ class Connection:
         """How often the connection came back; readers compare it to learn that they missed something."""
         self.behind: dict[str, Callable[[], int]] = {}
         """Consumer -> how many messages of its stream its reader has yet to take; for metrics."""
+        self.on_return: dict[str, Callable[[], None]] = {}
+        """Consumer -> what to call when the connection has come back: its reader has to make it anew."""
         self._client: BusClient = DirectClient() if client is None else client
         self._up = asyncio.Event()
         self._came_back = asyncio.Event()
@@ -310,3 +312,5 @@ class Connection:
         log.info("connected to NATS again")
         self._up.set()
         self._came_back.set()
+        for tell in list(self.on_return.values()):
+            tell()

@@ -132,6 +132,7 @@ class Source:
         Raises as JetStream does."""
         await self._drop_subscription()
         self._connection.behind[self.consumer] = self.behind
+        self._connection.on_return[self.consumer] = self._on_activity
         await self._js.delete_consumer(self.stream, self.consumer)
         self._messages.clear()
         self._flow_replies.clear()
@@ -195,6 +196,7 @@ class Source:
         await self._drop_subscription()
         self._messages.clear()
         self._connection.behind.pop(self.consumer, None)
+        self._connection.on_return.pop(self.consumer, None)
 
     async def _drop_subscription(self) -> None:
         if self._sid is not None:

@@ -18,7 +18,7 @@ from shared.bus.streams import PERMANENT
 from shared.events import commands, deadletters, decisions, objects, outcomes, subjects
 from shared.events.commands import Command
 from shared.events.deadletters import DeadLetter
-from shared.events.objects import Epoch, Tombstone
+from shared.events.objects import Epoch
 from shared.events.subjects import ObjectName
 from shared.testing.simulated_bus.broker import Fault, Publish, SimulatedBroker
 from shared.testing.simulated_bus.stream import StoredMessage
@@ -76,15 +76,6 @@ class DecodedBroker(SimulatedBroker):
             name: ObjectChanged(name, self._read(m, objects.codec.decode), m.sequence)
             for m in self._held("OBJECTS")
             if (name := subjects.parse_objects(m.subject)).kind != "epoch"
-        }
-
-    @property
-    def living(self) -> dict[str, int]:
-        """`kind/key` -> version of what OBJECTS holds and is no tombstone."""
-        return {
-            f"{name.kind}/{name.key}": change.object.version
-            for name, change in self.objects.items()
-            if not isinstance(change.object, Tombstone)
         }
 
     @property
