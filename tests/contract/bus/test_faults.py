@@ -126,6 +126,7 @@ async def test_a_reader_reads_on(
     scheduler = await service("scheduler")
     reader = read(scheduler, kinds=["workload"], decisions=True, outcomes=True)
     await reader.caught_up()
+    began = asyncio.get_running_loop().time()
     match how:
         case "delivery":
             broker.drop_delivery("objects", service="scheduler")
@@ -144,6 +145,9 @@ async def test_a_reader_reads_on(
     assert names(items) == ["a", "b"]
     assert not any(isinstance(i, Reset) for i in items)
     assert scheduler.counters.resumes >= 1
+    # Silence takes a while to be noticed; a connection that came back is one that tells.
+    took = asyncio.get_running_loop().time() - began
+    assert took < (0.5 if how in ("delivery", "connection", "server") else 12)
 
 
 async def test_streams_overtake_each_other(
