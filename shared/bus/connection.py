@@ -85,6 +85,8 @@ class Connection:
         self._servers = ""
         self._trouble = ""
         self._trouble_told = 0.0
+        self.now = self._client.now
+        """Monotonic seconds: the time in which silence, leases and absences are measured."""
         self._client.notify(self._on_error, self._on_disconnect, self._on_reconnect)
 
     @property
@@ -144,10 +146,6 @@ class Connection:
     def unique(self) -> str:
         """A token that no other connection makes."""
         return self._client.unique()
-
-    def now(self) -> float:
-        """Monotonic seconds: the time in which silence, leases and absences are measured."""
-        return self._client.now()
 
     def now_ns(self) -> int:
         """Wall clock, nanoseconds since the epoch: only for stamps in messages."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
 from functools import partial
@@ -94,6 +93,7 @@ class SimulatedClient:
         self.allows = Allowed(user)
         self._broker = broker
         self._context = copy_context()
+        self._time: Callable[[], float] | None = None
         self._connected = True
         self._closed = False
         self._out: list[Sent] = []
@@ -121,10 +121,12 @@ class SimulatedClient:
         return MAX_PAYLOAD
 
     def now(self) -> float:
-        try:
-            return asyncio.get_running_loop().time()
-        except RuntimeError:
-            return time.monotonic()
+        if self._time is None:
+            try:
+                self._time = asyncio.get_running_loop().time
+            except RuntimeError:
+                return 0.0
+        return self._time()
 
     def now_ns(self) -> int:
         return self._broker.now_ns()
