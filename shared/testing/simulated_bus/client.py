@@ -294,7 +294,7 @@ class SimulatedClient:
         if self.killed:
             return
         self._keep_or_lose(unsent)
-        self._lost()
+        self._later(0.0, self._lost)
         self._later(RECONNECT_WAIT_S, self._reconnect)
 
     def cut(self) -> None:

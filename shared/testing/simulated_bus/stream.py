@@ -69,7 +69,10 @@ class SimulatedStream:
         self._newest: dict[str, int] = {}
         self._ids: dict[str, tuple[float, int]] = {}
         self._expiries: list[tuple[float, int]] = []
-        self._undo: deque[tuple[int, str, StoredMessage | None]] = deque(maxlen=REMEMBERED)
+        self._due: dict[int, float] = {}
+        """When each message that ages is too old."""
+        self._undo: deque[tuple[int, str, StoredMessage | None, float]] = deque(maxlen=REMEMBERED)
+        """(sequence, message id, what it replaced, when that is too old)"""
 
     @property
     def name(self) -> str:
@@ -103,7 +106,8 @@ class SimulatedStream:
             before = None
         self.last += 1
         message = StoredMessage(self.name, subject, self.last, stamp, payload, raw, size)
-        self._undo.append((self.last, id_, self.messages.get(before) if before is not None else None))
+        replaced = self.messages.get(before) if before is not None else None
+        self._undo.append((self.last, id_, replaced, self._due.get(before or 0, 0.0)))
         self.messages[self.last] = message
         if len(self.messages) == 1:
             self.first = self.last
@@ -115,7 +119,7 @@ class SimulatedStream:
             self._ids[id_] = (now, self.last)
         age = ttl or config.max_age / S_NS
         if age:
-            heapq.heappush(self._expiries, (now + age, self.last))
+            self._age(self.last, now + age)
         return message
 
     def _expectations(self, subject: str, headers: Mapping[str, str], now: float) -> tuple[str, float]:
@@ -138,6 +142,10 @@ class SimulatedStream:
                 raise Duplicate(seen[1])
             del self._ids[id_]
         return id_, float(ttl.removesuffix("s")) if ttl else 0.0
+
+    def _age(self, sequence: int, due: float) -> None:
+        self._due[sequence] = due
+        heapq.heappush(self._expiries, (due, sequence))
 
     def expire(self, now: float) -> None:
         """Drop what is older than it may be."""
@@ -169,6 +177,7 @@ class SimulatedStream:
 
     def _forget(self, sequence: int) -> None:
         self.bytes -= self.messages.pop(sequence).size
+        self._due.pop(sequence, None)
         if sequence == self.first:
             self.first = next(iter(self.messages), self.last + 1)
 
@@ -178,6 +187,7 @@ class SimulatedStream:
         if len(gone) == len(self.messages):
             self.messages.clear()
             self._newest.clear()
+            self._due.clear()
             self.bytes = 0
             if sequence > self.last:
                 self.last = sequence - 1
@@ -194,13 +204,15 @@ class SimulatedStream:
         """The last messages were never written to disk: what they replaced is there again, their ids are unknown. Returns how many were lost."""
         lost = 0
         while lost < count and self._undo:
-            sequence, id_, before = self._undo.pop()
+            sequence, id_, before, due = self._undo.pop()
             self.remove(sequence)
             self._ids.pop(id_, None)
             if before is not None:
                 self.messages[before.sequence] = before
                 self.bytes += before.size
                 self._newest[before.subject] = before.sequence
+                if due:
+                    self._age(before.sequence, due)
             self.last = sequence - 1
             lost += 1
         if lost:

@@ -95,6 +95,19 @@ def test_what_was_lost_had_never_been(config: StreamConfig, before: list[str], a
     assert put(found, "s.a", id_="id-0").sequence == len(before) + 1
 
 
+def test_what_comes_back_is_as_old_as_it_is() -> None:
+    found = stream(msgspec.structs.replace(LATEST, max_age=3 * S_NS))
+    put(found, "s.a", 0.0)
+    put(found, "s.a", 2.0)
+    put(found, "s.a", 4.0)
+    found.lose_tail(1)
+    found.expire(4.5)
+    assert found.newest("s.a") is not None
+    found.lose_tail(1)
+    found.expire(4.5)
+    assert found.newest("s.a") is None
+
+
 def test_more_than_was_stored_cannot_be_lost() -> None:
     found = stream(LOG)
     put(found, "s.a")
