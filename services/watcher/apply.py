@@ -25,6 +25,7 @@ from services.watcher.owned_workloads import OwnedWorkloads
 from services.watcher.provisioning_objects import ProvisioningObjects
 from services.watcher.public_events import PublicEvents
 from services.watcher.reconcile_job import JobReconciler
+from services.watcher.retention import Retention
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Change, Store, Stored
 from services.watcher.workload_state import is_admitted, is_evicted, is_finished, workload_of
@@ -86,6 +87,7 @@ class Gateway:
             owned=self._owned,
             managed=self._managed,
             runs=runs,
+            retention=Retention(client, control, self._recorder, jobs, now),
             settings=jobs,
             tracer=tracer,
             now=now,
@@ -226,7 +228,9 @@ class Gateway:
 
     def _look_for_owner(self, lane: LaneKey) -> None:
         async def run() -> None:
-            await self._reconciler.adopt_orphan(lane.namespace, lane.name)
+            again = await self._reconciler.adopt_orphan(lane.namespace, lane.name)
+            if again is not None:
+                self._lanes.later(lane, run, delay_s=again, urgency=Urgency.STATUS, name=_ORPHAN)
 
         self._lanes.submit(lane, run, urgency=Urgency.STATUS, name=_ORPHAN)
 

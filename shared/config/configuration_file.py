@@ -42,6 +42,7 @@ USED = frozenset(
         "fairSharing",
         "admissionFairSharing",
         "internalCertManagement",
+        "objectRetentionPolicies",
     }
 )
 """Paths that have an effect today, with all below them."""
@@ -62,7 +63,12 @@ USED_GATES = frozenset(
         "PrioritySortingWithinCohort",
         "QuotaCheckStrategy",
         "ReclaimablePods",
+        "RejectUpdatesToCQWithInvalidOnFlavors",
         "SchedulingEquivalenceHashing",
+        "TASValidateWorkloadSliceSize",
+        "WorkloadPriorityClassDefaulting",
+        "WorkloadValidateResourcesAreNonNegative",
+        "WorkloadValidationForPodSetMetadata",
     }
 )
 USED_FRAMEWORKS = frozenset({"batch/job"})

@@ -45,6 +45,8 @@ ADMISSION_CHECKS: Final = _queueing("admissionchecks", names.ADMISSION_CHECK)
 WORKLOAD_PRIORITY_CLASSES: Final = _queueing("workloadpriorityclasses", names.WORKLOAD_PRIORITY_CLASS)
 TOPOLOGIES: Final = _queueing("topologies", names.TOPOLOGY)
 PROVISIONING_REQUEST_CONFIGS: Final = _queueing("provisioningrequestconfigs", names.PROVISIONING_REQUEST_CONFIG)
+MULTIKUEUE_CLUSTERS: Final = _queueing("multikueueclusters", names.MULTIKUEUE_CLUSTER)
+MULTIKUEUE_CONFIGS: Final = _queueing("multikueueconfigs", names.MULTIKUEUE_CONFIG)
 
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)

@@ -85,6 +85,8 @@ def test_the_end() -> None:
     found = named(observations(ADMITTED, FINISHED))
     assert found["finished_workloads_total"] == (("cq", "high"), 1)
     assert found["execution_time_seconds"] == (("cq", "high"), 60)
+    resumed = named(observations(step(ADMITTED, *ADMITTED.conditions, past_execution_s=40), FINISHED))
+    assert resumed["execution_time_seconds"] == (("cq", "high"), 100)
     assert observations(FINISHED, step(FINISHED, *FINISHED.conditions, finished=True)) == []
 
 
