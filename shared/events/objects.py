@@ -80,6 +80,14 @@ class Container(msgspec.Struct, frozen=True, omit_defaults=True):
     """`hostPort/containerPort/protocol` of each port: part of the shape that equivalence looks at."""
 
 
+class PodClaim(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A resource claim of a pod: an existing one by name, or one made of a template."""
+
+    name: str
+    claim: str = ""
+    template: str = ""
+
+
 class PodSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One pod set of a workload, its template reduced to what decisions look at."""
 
@@ -99,6 +107,7 @@ class PodSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     template_hash: str = ""
     """Equal for pod templates that are deeply equal."""
     topology: dict[str, str] = {}
+    claims: tuple[PodClaim, ...] = ()
 
 
 class PodSetAssignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -323,6 +332,47 @@ class PodTemplate(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="o
     owners: tuple[Owner, ...] = ()
 
 
+class LimitItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One item of a LimitRange; quantities by resource, as written."""
+
+    type: str
+    max: dict[str, str] = {}
+    min: dict[str, str] = {}
+    default: dict[str, str] = {}
+    default_request: dict[str, str] = {}
+
+
+class LimitRange(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.LimitRange/1"):
+    """Defaults and bounds of the pods of a namespace."""
+
+    items: tuple[LimitItem, ...] = ()
+
+
+class RuntimeClass(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.RuntimeClass/1"):
+    overhead: dict[str, str] = {}
+    """overhead.podFixed, as written."""
+
+
+class DeviceClass(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.DeviceClass/1"):
+    extended_resource: str = ""
+    """The extended resource by which pods may ask for devices of this class; empty: by claims only."""
+
+
+class DeviceRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One request of a claim template: so many devices of a class, or what it is instead, which cannot be counted."""
+
+    name: str = ""
+    device_class: str = ""
+    count: int = 1
+    unsupported: str = ""
+
+
+class ResourceClaimTemplate(
+    _Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.ResourceClaimTemplate/1"
+):
+    requests: tuple[DeviceRequest, ...] = ()
+
+
 class Epoch(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.Epoch/1"):
     """Which epoch is open; `name` is the shard, `version` the epoch. Written by the gateway after EpochOpened (R1)."""
 
@@ -348,6 +398,10 @@ Object = (
     | ProvisioningRequestConfig
     | ProvisioningRequest
     | PodTemplate
+    | LimitRange
+    | RuntimeClass
+    | DeviceClass
+    | ResourceClaimTemplate
     | Epoch
     | Tombstone
 )
@@ -365,6 +419,10 @@ KINDS: dict[str, type[Object]] = {
     "provisioningrequestconfig": ProvisioningRequestConfig,
     "provisioningrequest": ProvisioningRequest,
     "podtemplate": PodTemplate,
+    "limitrange": LimitRange,
+    "runtimeclass": RuntimeClass,
+    "deviceclass": DeviceClass,
+    "resourceclaimtemplate": ResourceClaimTemplate,
     "epoch": Epoch,
 }
 """The kind token of a subject, and what it carries (or a Tombstone)."""

@@ -49,6 +49,10 @@ PROVISIONING_REQUEST_CONFIGS: Final = _queueing("provisioningrequestconfigs", na
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 POD_TEMPLATES: Final = Resource("", "v1", "podtemplates", "PodTemplate")
+LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange")
+RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+CLAIM_TEMPLATES: Final = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 PRIORITY_CLASSES: Final = Resource(
     names.SCHEDULING_GROUP, "v1", "priorityclasses", names.PRIORITY_CLASS, namespaced=False

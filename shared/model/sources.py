@@ -73,6 +73,17 @@ class ContainerSource(Protocol):
     def ports(self) -> tuple[str, ...]: ...
 
 
+class ClaimSource(Protocol):
+    """A resource claim of a pod: an existing one by name, or one made of a template."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def claim(self) -> str: ...
+    @property
+    def template(self) -> str: ...
+
+
 class PodSetSource(Protocol):
     @property
     def name(self) -> str: ...
@@ -100,6 +111,8 @@ class PodSetSource(Protocol):
     def affinity_terms(self) -> tuple[tuple[RequirementSource, ...], ...] | None: ...
     @property
     def tolerations(self) -> tuple[TolerationSource, ...]: ...
+    @property
+    def claims(self) -> tuple[ClaimSource, ...]: ...
 
 
 class AssignmentSource(Protocol):

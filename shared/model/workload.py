@@ -121,6 +121,8 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Some gate of spec.preemptionGates is not open."""
     invalid: str = ""
     """Why the requests are refused (above limits, LimitRange), or empty."""
+    uncountable: bool = False
+    """Its devices cannot be counted: it is not queued."""
     shape: str = ""
     """Equivalence hash: equal for workloads the scheduler cannot tell apart; empty = unknown."""
     family: str = ""
@@ -158,6 +160,7 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
             and not self.reserved
             and not self.gated_by
             and not self.on_hold
+            and not self.uncountable
             and not self.is_true("WaitingForReplacementPods")
         )
 

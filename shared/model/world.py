@@ -456,6 +456,11 @@ class World:
         if charge is not None and not self.evicted(key):
             self.request_retry(charge.admission.cluster_queue)
 
+    def workloads_of_namespace(self, namespace: str) -> tuple[str, ...]:
+        """Keys of the known workloads of a namespace."""
+        prefix = f"{namespace}/"
+        return tuple(key for queue, keys in self._by_local.items() if queue.startswith(prefix) for key in keys)
+
     # --- retries ---------------------------------------------------------------------------------------------------
 
     def request_retry(self, queue: str) -> None:

@@ -8,7 +8,7 @@ from shared.decide.cycle import CycleSettings
 from shared.decide.flavors import SearchSettings
 from shared.decide.lifecycle_limits import PodsReadyLimits
 from shared.decide.order import HeadOrder
-from shared.decide.requests import RequestRules, Transformation
+from shared.decide.requests import DeviceMapping, RequestRules, Transformation
 from shared.decide.settings import FairSharing
 from shared.model.admission_fair_sharing import AfsSettings
 from shared.model.pending import OrderPolicy
@@ -33,6 +33,13 @@ def request_rules(configured: Configured) -> RequestRules:
         reclaimable_pods=gates["ReclaimablePods"],
         priority_boost=gates["PriorityBoost"],
         equivalence_hashing=gates["SchedulingEquivalenceHashing"],
+        devices=gates["KueueDRAIntegration"],
+        refuse_devices=gates["KueueDRARejectWorkloadsWhenDRADisabled"],
+        extended_resources=gates["KueueDRAIntegrationExtendedResource"],
+        device_mappings=tuple(
+            DeviceMapping(resource=m.name, classes=m.device_class_names, sources=bool(m.sources))
+            for m in resources.device_class_mappings
+        ),
     )
 
 

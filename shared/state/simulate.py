@@ -19,6 +19,7 @@ from shared.decide.settings import DEFAULT_SETTINGS
 from shared.events.objects import KINDS, Condition, Object, Workload
 from shared.events.subjects import ObjectName
 from shared.model.pending import OrderPolicy
+from shared.state import pod_rules
 from shared.state.folding import Fold
 from shared.state.lifecycle_view import lifecycle_view
 
@@ -29,6 +30,7 @@ _KIND_OF = {type_: kind for kind, type_ in KINDS.items()}
 _ORDER = (
     "namespace",
     "topology",
+    *pod_rules.KINDS,
     "resourceflavor",
     "admissioncheck",
     "cohort",
