@@ -64,6 +64,8 @@ class RequestRules(msgspec.Struct, frozen=True, kw_only=True):
     reclaimable_pods: bool = True
     priority_boost: bool = False
     equivalence_hashing: bool = True
+    admission_gates: bool = True
+    """Honour the annotation that gates admission."""
     devices: bool = True
     """Count device claims; else refuse them, if `refuse_devices`."""
     refuse_devices: bool = True
@@ -427,7 +429,7 @@ def workload_info(
         requeue_at=source.requeue_at,
         reclaimable=tuple(sorted(source.reclaimable.items())),
         admission=_admission(source, rules),
-        gated_by=source.annotations.get(GATED_BY_ANNOTATION, ""),
+        gated_by=source.annotations.get(GATED_BY_ANNOTATION, "") if rules.admission_gates else "",
         allowed_flavors=_allowed_flavors(source.annotations.get(names.ALLOWED_FLAVORS)),
         parent_uid=_parent_uid(source),
         replaces=source.annotations.get(names.WORKLOAD_SLICE_REPLACEMENT_FOR, ""),

@@ -330,7 +330,7 @@ def live(seed: int, steps: int) -> Delays:
 def test_a_long_life_spends_nothing_twice_and_loses_nothing(seed: int) -> None:
     machine = live(seed, 250)
     machine.teardown()
-    assert applied(machine.cluster)[Admit] > 10
+    assert applied(machine.cluster)[Admit] > 5
 
 
 def test_long_lives_preempt() -> None:
