@@ -46,11 +46,11 @@ def run_batch(
 ) -> Batch:
     """Cycles until nothing more can be decided, or a limit is reached. What was decided is assumed in `world`.
 
-    A cycle that decided nothing, parked nothing and only saw heads it had seen in the same state ends the batch.
+    A cycle that decided nothing, parked nothing and began as an earlier one did ends the batch: from there all would come again.
     """
     made = _Made()
     families = HopelessFamilies(world, settings)
-    seen: set[tuple[str, ScanProgress | None]] = set()
+    seen: set[Beginning] = set()
     more = blocked = False
     world.flush_retries(now)
     while True:
@@ -70,14 +70,36 @@ def run_batch(
         if outcome.blocked:
             blocked = True
             break
+        began = beginning(world, outcome)
         if outcome.decisions or outcome.parked or woken:
             seen.clear()
-        elif not outcome.cut and seen.issuperset(outcome.heads):
+        elif not outcome.cut and began in seen:
             if not families.skip_ahead():
                 break
             seen.clear()
-        seen.update(outcome.heads)
+        if not outcome.cut:
+            seen.add(began)
     return made.batch(more, blocked)
+
+
+Beginning = frozenset[tuple[str, object, Preemptor | None]]
+
+
+def beginning(world: World, outcome: Outcome) -> Beginning:
+    """What a cycle began with, as far as it can differ while nothing is decided and nobody parked: its heads, how far each has searched
+    (by flavors, not by the number of the cycle in which it did), and who waits for victims where.
+    """
+    return frozenset(
+        (key, _standing(world, progress), mark)
+        for (key, progress), (_, mark) in zip(outcome.heads, outcome.marks, strict=True)
+    )
+
+
+def _standing(world: World, progress: ScanProgress | None) -> object:
+    if progress is None:
+        return None
+    recent = progress.cycle >= world.cycle - 1
+    return progress.tried, progress.shape, progress.generation, recent
 
 
 class _Made:

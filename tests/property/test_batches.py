@@ -13,7 +13,7 @@ from shared.decide.cycle import BatchLimits, CycleSettings, rollback, run_batch,
 from shared.decide.decisions import Admit, Decision
 from shared.decide.settings import FairSharing
 from shared.events import objects as o
-from shared.model.pending import OrderPolicy, ScanProgress
+from shared.model.pending import OrderPolicy
 from shared.model.workload import ConditionInfo
 from shared.model.world import World
 from tests.unit.model.builders import cohort, flavor, group, local, pod_set, put, queue, reserved, workload
@@ -103,9 +103,9 @@ def settings_of(spec: Spec) -> CycleSettings:
 
 
 def reference(target: World, chosen: CycleSettings) -> list[Decision]:
-    """One cycle at a time, until a cycle only saw heads that it had seen in the same state."""
+    """One cycle at a time, until one begins as another did since anything happened."""
     made: list[Decision] = []
-    seen: set[tuple[str, ScanProgress | None]] = set()
+    seen: list[object] = []
     target.flush_retries(NOW)
     for _ in range(400):
         outcome = run_cycle(target, NOW, settings=chosen)
@@ -114,9 +114,10 @@ def reference(target: World, chosen: CycleSettings) -> list[Decision]:
         made += outcome.decisions
         if outcome.decisions or outcome.parked:
             seen.clear()
-        elif seen.issuperset(outcome.heads):
+        began = {(key, progress.tried if progress is not None else None) for key, progress in outcome.heads}
+        if began in seen and not (outcome.decisions or outcome.parked):
             return made
-        seen.update(outcome.heads)
+        seen.append(began)
     raise AssertionError("cycles without end")
 
 
