@@ -28,6 +28,7 @@ queue_specs = st.fixed_dictionaries(
         "borrow": st.sampled_from([None, None, 0, 3]),
         "strategy": st.sampled_from(["StrictFIFO", "BestEffortFIFO", "BestEffortFIFO", "BestEffortFIFO"]),
         "when_can_preempt": st.sampled_from(["TryNextFlavor", "MayStopSearch"]),
+        "when_can_borrow": st.sampled_from(["MayStopSearch", "MayStopSearch", "TryNextFlavor"]),
         "within_cluster_queue": st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
         "reclaim_within_cohort": st.sampled_from(["Never", "LowerPriority", "Any", "Any"]),
         "namespace": st.sampled_from(["", "", "", "blue"]),
@@ -66,7 +67,7 @@ def load(spec: Spec, number: int, one: tuple[Any, ...]) -> o.Object:
         namespace=where,
         priority=priority,
         created=created,
-        pod_sets=(pod_set(requests=requests),),
+        pod_sets=(pod_set(requests=requests), *((pod_set("more", requests={"cpu": "1"}),) if number % 5 == 4 else ())),
     )
     if state == "runs" and number % 3 == 0:
         usage = {"cpu": amount, **({"memory": memory} if memory else {})}
@@ -86,7 +87,7 @@ def built(spec: Spec, loads: list[tuple[int, tuple[Any, ...]]]) -> World:
             FLAVORS[place]: (f"cpu={nominal}{limit}", f"memory={6 - place}")
             for place, nominal in enumerate(raw["quotas"])
         }
-        names = ("strategy", "when_can_preempt", "within_cluster_queue", "reclaim_within_cohort")
+        names = ("strategy", "when_can_preempt", "when_can_borrow", "within_cluster_queue", "reclaim_within_cohort")
         policies = {name: raw[name] for name in names}
         made = queue(f"q{number}", group(**quotas), cohort=raw["cohort"], **policies)
         if raw["namespace"]:

@@ -89,7 +89,10 @@ async def test_beyond_the_limits_of_the_namespace_a_job_is_told_so_and_comes_in_
     client, seen = watched
     narrow = limit_range("bounded", max={"cpu": "500m"})
     await stack.cluster.kubectl("apply", "-f", "-", stdin=as_list(*namespaced_queue("bounded", "4"), narrow))
-    uid = await create_job(client, in_namespace(job("big", "bounded", "1", run_seconds="forever")))
+    big = in_namespace(job("big", "bounded", "1", run_seconds="forever"))
+    # A limit of its own: else it would get the highest as its limit, and ask for more than that.
+    big["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "1"}
+    uid = await create_job(client, big)
     assert await seen.until(lambda: pending_reason(seen, uid)[0] == "Misconfigured", 20)
     assert "LimitRange" in pending_reason(seen, uid)[1]
     assert seen.jobs["bounded/big"].suspended
