@@ -5,6 +5,7 @@ Pod sets depend on the spec alone and are the same for all workloads of one shap
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2s
@@ -21,6 +22,7 @@ from shared.api.workload_status import Admission, AdmissionCheckState
 from shared.events import objects
 from shared.events.incarnation import incarnation
 
+_DECIMAL = re.compile(r"[+-]?[0-9]+")
 _INT32 = range(-(2**31), 2**31)
 _READ_ANNOTATIONS = (
     names.ADMISSION_GATED_BY,
@@ -125,10 +127,9 @@ def _evictions(workload: Workload) -> int:
 
 
 def _boost(annotations: Mapping[str, str]) -> int:
-    try:
-        boost = int(annotations.get(names.PRIORITY_BOOST, "0"))
-    except ValueError:
-        return 0
+    raw = annotations.get(names.PRIORITY_BOOST, "0")
+    # Digits alone: what int() reads beyond them, such as 1_000, is no number to anybody else.
+    boost = int(raw) if _DECIMAL.fullmatch(raw) else 0
     return boost if boost in _INT32 else 0
 
 

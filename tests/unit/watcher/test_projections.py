@@ -362,7 +362,7 @@ def test_a_pending_workload() -> None:
     assert not found.finished
 
 
-@pytest.mark.parametrize("boost", ["", "high", "99999999999", "1.5"])
+@pytest.mark.parametrize("boost", ["", "high", "99999999999", "1.5", " 5", "1_000", "٣"])
 def test_a_boost_that_is_no_int32_does_not_count(boost: str) -> None:
     assert projected_workload(meta={"annotations": {"kueue.x-k8s.io/priority-boost": boost}}).priority_boost == 0
 
