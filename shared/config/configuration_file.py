@@ -39,6 +39,7 @@ USED = frozenset(
         "resources.quotaCheckStrategy",
         "resources.excludeResourcePrefixes",
         "resources.transformations",
+        "resources.deviceClassMappings",
         "fairSharing",
         "admissionFairSharing",
         "internalCertManagement",
@@ -48,13 +49,18 @@ USED = frozenset(
 USED_GATES = frozenset(
     {
         "AdmissionFairSharing",
+        "AdmissionGatedBy",
         "CleanupProvisioningRequestsOnEviction",
         "DisableWaitForPodsReady",
+        "ElasticJobsViaWorkloadSlices",
         "FairSharingPreemptWithinNominal",
         "FairSharingPrioritizeNonBorrowing",
         "FinishOrphanedWorkloads",
         "FlavorFungibility",
         "FlavorFungibilityPreserveScanProgress",
+        "KueueDRAIntegration",
+        "KueueDRAIntegrationExtendedResource",
+        "KueueDRARejectWorkloadsWhenDRADisabled",
         "LocalQueueMetrics",
         "PartialAdmission",
         "PrioritizePreemptorWorkloads",
@@ -62,6 +68,7 @@ USED_GATES = frozenset(
         "PrioritySortingWithinCohort",
         "QuotaCheckStrategy",
         "ReclaimablePods",
+        "RecomputeAssignmentUponPreemptionTargetsOverlap",
         "SchedulingEquivalenceHashing",
     }
 )
