@@ -268,6 +268,10 @@ class _Search:
             if self.pinned and not self._is_pinned(group.flavors[index].name, wanted):
                 continue
             attempt, grades = self._flavor(pod_sets, group, number, index, wanted)
+            if any(reason.code == "malformed_affinity" for reason in attempt.reasons):
+                # Nobody can say what such pods want: no other flavor is tried, and none is given.
+                found.fail(attempt.reasons, ())
+                return
             attempts.append(attempt)
             grade = Grade(attempt.mode, attempt.level)
             if not self._go_on(grade):
