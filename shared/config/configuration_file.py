@@ -62,6 +62,7 @@ USED_GATES = frozenset(
         "KueueDRAIntegrationExtendedResource",
         "KueueDRARejectWorkloadsWhenDRADisabled",
         "LocalQueueMetrics",
+        "MetricsForCohorts",
         "PartialAdmission",
         "PrioritizePreemptorWorkloads",
         "PriorityBoost",
