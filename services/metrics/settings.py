@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from shared.config.configuration import Configured
@@ -18,7 +20,7 @@ class MetricsSettings(BaseSettings, frozen=True, kw_only=True):
     cohorts: bool = True
     """Publish the series of cohorts."""
     replica_role: str = "standalone"
-    afs_weights: dict[str, float] = {}
+    afs_weights: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Weight of a resource in the past usage of LocalQueues, where it is not 1 (Kueue: admissionFairSharing.resourceWeights)."""
 
 
