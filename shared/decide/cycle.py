@@ -46,7 +46,7 @@ def run_batch(
 ) -> Batch:
     """Cycles until nothing more can be decided, or a limit is reached. What was decided is assumed in `world`.
 
-    A cycle that decided nothing, parked nothing and began as an earlier one did ends the batch: from there all would come again.
+    A cycle that decided nothing and parked nothing ends the batch if the next one would begin as one before it did: from there all would come again.
     """
     made = _Made()
     families = HopelessFamilies(world, settings)
@@ -70,36 +70,45 @@ def run_batch(
         if outcome.blocked:
             blocked = True
             break
-        began = beginning(world, outcome)
         if outcome.decisions or outcome.parked or woken:
             seen.clear()
-        elif not outcome.cut and began in seen:
-            if not families.skip_ahead():
-                break
-            seen.clear()
-        if not outcome.cut:
-            seen.add(began)
+        elif not outcome.cut:
+            seen.add(_began(world, outcome))
+            if _next(world, outcome) in seen:
+                if not families.skip_ahead():
+                    break
+                seen.clear()
     return made.batch(more, blocked)
 
 
 Beginning = frozenset[tuple[str, object, Preemptor | None]]
+"""What a cycle begins with, as far as it can differ while nothing is decided and nobody parked: its heads, how far each has searched (by flavors,
+not by the number of the cycle in which it did), and who waits for victims where."""
 
 
-def beginning(world: World, outcome: Outcome) -> Beginning:
-    """What a cycle began with, as far as it can differ while nothing is decided and nobody parked: its heads, how far each has searched
-    (by flavors, not by the number of the cycle in which it did), and who waits for victims where.
-    """
+def _began(world: World, outcome: Outcome) -> Beginning:
+    """What this cycle began with."""
     return frozenset(
-        (key, _standing(world, progress), mark)
+        (key, _standing(progress, world.cycle), mark)
         for (key, progress), (_, mark) in zip(outcome.heads, outcome.marks, strict=True)
     )
 
 
-def _standing(world: World, progress: ScanProgress | None) -> object:
+def _next(world: World, outcome: Outcome) -> Beginning:
+    """What the next cycle begins with, if the heads that this one put back are all there is."""
+    pending = world.pending
+    return frozenset(
+        (key, _standing(pending.progress.get(key), world.cycle + 1), pending.queues[name].preemptor)
+        for (key, _), (name, _) in zip(outcome.heads, outcome.marks, strict=True)
+        if pending.place_of(key) == name
+    )
+
+
+def _standing(progress: ScanProgress | None, cycle: int) -> object:
+    """How far a search has come, as the cycle of this number sees it."""
     if progress is None:
         return None
-    recent = progress.cycle >= world.cycle - 1
-    return progress.tried, progress.shape, progress.generation, recent
+    return progress.tried, progress.shape, progress.generation, progress.cycle >= cycle - 1
 
 
 class _Made:

@@ -31,7 +31,7 @@ from shared.model.sources import (
 from shared.model.workload import Admission, WorkloadInfo
 
 
-class Charge(msgspec.Struct, frozen=True):
+class Charge(msgspec.Struct, frozen=True, gc=False):
     """Quota a workload is counted with."""
 
     admission: Admission

@@ -13,7 +13,8 @@ from shared.decide.cycle import BatchLimits, CycleSettings, rollback, run_batch,
 from shared.decide.decisions import Admit, Decision
 from shared.decide.settings import FairSharing
 from shared.events import objects as o
-from shared.model.pending import OrderPolicy
+from shared.model.pending import OrderPolicy, ScanProgress
+from shared.model.pending_queue import Preemptor
 from shared.model.workload import ConditionInfo
 from shared.model.world import World
 from tests.unit.model.builders import cohort, flavor, group, local, pod_set, put, queue, reserved, workload
@@ -103,8 +104,13 @@ def settings_of(spec: Spec) -> CycleSettings:
     return CycleSettings(fair=FairSharing() if spec["fair"] else None)
 
 
+def standing(progress: dict[str, ScanProgress | None], marks: dict[str, Preemptor | None]) -> object:
+    """Heads with how far they have searched, and who waits for victims."""
+    return {key: one.tried if one is not None else None for key, one in progress.items()}, marks
+
+
 def reference(target: World, chosen: CycleSettings) -> list[Decision]:
-    """One cycle at a time, until one begins as another did since anything happened."""
+    """One cycle at a time, until the next would begin as another did since anything happened."""
     made: list[Decision] = []
     seen: list[object] = []
     target.flush_retries(NOW)
@@ -115,10 +121,12 @@ def reference(target: World, chosen: CycleSettings) -> list[Decision]:
         made += outcome.decisions
         if outcome.decisions or outcome.parked:
             seen.clear()
-        began = {(key, progress.tried if progress is not None else None) for key, progress in outcome.heads}
-        if began in seen and not (outcome.decisions or outcome.parked):
+            continue
+        seen.append(standing(dict(outcome.heads), dict(outcome.marks)))
+        progress, queues = target.pending.progress, target.pending.queues
+        after = {key: progress.get(key) for key, _ in outcome.heads if target.pending.place_of(key) is not None}
+        if standing(after, {name: queues[name].preemptor for name, _ in outcome.marks}) in seen:
             return made
-        seen.append(began)
     raise AssertionError("cycles without end")
 
 
