@@ -122,6 +122,9 @@ class LeaderLease:
             # Others count from when they saw the last renewal, which was after it began.
             deadline = self._renewed_at + self._duration_s - self._renew_s / 2
             try:
+                if loop.time() >= deadline:
+                    # A call that fails at once would never meet the time-out.
+                    raise TimeoutError
                 async with asyncio.timeout_at(deadline):
                     if not await self._renew():
                         log.error("lease taken by somebody else")
