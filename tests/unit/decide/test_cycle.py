@@ -365,6 +365,21 @@ def run_progress(built: World, generation: int = 1 << 20) -> Admission:
     return admit.admission
 
 
+def test_the_rest_of_a_cut_cycle_is_not_taken_for_all_there_is() -> None:
+    """Its only head is refused, but the other queue has one that fits by now."""
+    strict: dict[str, Any] = {"cohort": "org", "strategy": "StrictFIFO"}
+    built = world(
+        queue("one", group(default="cpu=1"), **strict),
+        queue("two", group(default="cpu=2"), **strict),
+        *(local(name, name) for name in ("one", "two")),
+        workload("a", "one", "1", created=1),
+        workload("b", "one", "1", created=2),
+        workload("large", "two", "2500m"),
+    )
+    size_one = BatchLimits(1, 100)
+    assert [names(run_batch(built, 10, limits=size_one)) for _ in range(3)] == [["a"], ["b"], []]
+
+
 def turning() -> World:
     """Strict queues whose heads go round their flavors for ever, one a cycle behind the other.
 

@@ -156,7 +156,7 @@ def test_flavors_whose_nodes_do_not_suit_are_passed_over(
 
 
 def test_an_affinity_that_cannot_be_read_fails_the_pod_set_whatever_other_flavors_there_are() -> None:
-    odd = {"affinity_terms": ((o.Requirement("zone", "Odd", ("?",)),),)}
+    odd: dict[str, Any] = {"affinity_terms": ((o.Requirement("zone", "Odd", ("?",)),),)}
     flavors = flavor("f", node_labels={"zone": "a"}), flavor("g")
     source = workload("a", pod_sets=(pod_set(requests={"cpu": "1"}, **odd), pod_set("later", requests={"cpu": "1"})))
     found = search(world(*flavors, queue("cq", group(f="cpu=9", g="cpu=9"))), source)
