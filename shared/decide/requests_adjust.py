@@ -12,7 +12,7 @@ import msgspec
 
 from shared.api.quantity import parse
 from shared.model.limit_range import NO_RULES, Limits, PodRules
-from shared.model.sources import ContainerSource, PodSetSource, RequirementSource, TolerationSource
+from shared.model.sources import ClaimSource, ContainerSource, PodSetSource, RequirementSource, TolerationSource
 
 Amounts = Mapping[str, str]
 
@@ -42,6 +42,7 @@ class AdjustedPodSet(msgspec.Struct, frozen=True, kw_only=True):
     node_selector: Mapping[str, str]
     affinity_terms: tuple[tuple[RequirementSource, ...], ...] | None
     tolerations: tuple[TolerationSource, ...]
+    claims: tuple[ClaimSource, ...]
 
 
 def adjusted(pod_set: PodSetSource, rules: PodRules = NO_RULES) -> PodSetSource:
@@ -77,6 +78,7 @@ def adjusted(pod_set: PodSetSource, rules: PodRules = NO_RULES) -> PodSetSource:
         node_selector=pod_set.node_selector,
         affinity_terms=pod_set.affinity_terms,
         tolerations=pod_set.tolerations,
+        claims=pod_set.claims,
     )
 
 

@@ -53,6 +53,10 @@ NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=Fal
 PODS: Final = Resource("", "v1", "pods", "Pod")
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 POD_TEMPLATES: Final = Resource("", "v1", "podtemplates", "PodTemplate")
+LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange")
+RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+CLAIM_TEMPLATES: Final = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 PRIORITY_CLASSES: Final = Resource(
     names.SCHEDULING_GROUP, "v1", "priorityclasses", names.PRIORITY_CLASS, namespaced=False

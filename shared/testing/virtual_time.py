@@ -112,9 +112,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
-    def call_soon(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> events.Handle:
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> events.Handle:
         handle = events.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
