@@ -104,7 +104,10 @@ async def test_pods_that_are_ready_are_not_blamed_for_being_late(ready: int, com
 
     async with running(before=load) as world:
         await world.decide(world.admit())
-        outcome = await world.command(command)
+        # Where it is applied, the job has to stop next, which is not waited for.
+        await world.broker.bus("preemptor").command([msgspec.structs.replace(command, id="late")])
+        await world.until(lambda: bool(world.command_outcomes))
+        (outcome,) = world.command_outcomes
         blamed = ready == 3 and not (isinstance(command, c.Evict) and command.reason == "Preempted")
         assert (outcome.status, outcome.why) == (("rejected", "its pods are ready") if blamed else ("applied", ""))
 
