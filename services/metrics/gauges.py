@@ -12,8 +12,9 @@ from prometheus_client.registry import Collector
 
 from services.metrics.settings import MetricsSettings
 from services.metrics.transitions import find, true
-from shared.api.quantity import QuantityError, quota_units
+from shared.api.quantity import QuantityError, parse, quota_units
 from shared.events.objects import ClusterQueue, Cohort, LocalQueue, Object, QueueUsage, Workload
+from shared.model.admission_fair_sharing import AfsSettings, weighted_usage
 from shared.telemetry.metrics import PREFIX, ROLE, STATE
 
 T = TypeVar("T", bound=Object)
@@ -45,6 +46,9 @@ class StateCollector(Collector):
         yield from self._workloads()
         for queue in self._of_kind(ClusterQueue):
             yield from self._cluster_queue(queue)
+        for cohort in self._of_kind(Cohort):
+            if self._settings.cohorts and cohort.weighted_share is not None:
+                yield "cohort_weighted_share", (cohort.name,), float(cohort.weighted_share)
         if self._settings.local_queues:
             for local in self._of_kind(LocalQueue):
                 yield from self._local_queue(local)
@@ -81,6 +85,8 @@ class StateCollector(Collector):
         for status in ("pending", "active", "terminating"):
             yield "cluster_queue_status", (queue.name, status), float(status == current)
         yield "cluster_queue_info", (queue.name, queue.cohort, self._root(queue.cohort)), 1.0
+        if queue.weighted_share is not None:
+            yield "cluster_queue_weighted_share", (queue.name, queue.cohort), float(queue.weighted_share)
         if not self._settings.cluster_queue_resources:
             return
         for group in queue.groups:
@@ -108,6 +114,18 @@ class StateCollector(Collector):
         ):
             for flavor, resource, total in _rows(usage):
                 yield name, (queue.name, queue.namespace, flavor, resource), total
+        if queue.consumed_at is not None:
+            labels = (queue.name, queue.namespace, queue.cluster_queue)
+            yield "local_queue_admission_fair_sharing_usage", labels, self._past_usage(queue)
+
+    def _past_usage(self, queue: LocalQueue) -> float:
+        """The number by which LocalQueues take turns, without penalties of what is being admitted; not a number if it cannot be read."""
+        try:
+            consumed = {resource: parse(amount).nano for resource, amount in queue.consumed.items()}
+            weight = parse(queue.fair_weight).nano / 1e9
+        except QuantityError:
+            return math.nan
+        return weighted_usage(consumed, AfsSettings(weights=self._settings.afs_weights), weight)
 
     def _root(self, cohort: str) -> str:
         seen: set[str] = set()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.decide.workload_changes import eviction_end, execution_s
 from shared.events.objects import Condition, Workload
 
 
@@ -60,9 +61,9 @@ def observations(old: Workload, new: Workload) -> list[Observation]:
 
     if new.finished:
         both("finished_workloads_total")
-        finished, admitted = true(new, "Finished"), true(old, "Admitted")
-        if finished and admitted:
-            both("execution_time_seconds", max(0, finished.changed - admitted.changed))
+        ran = execution_s(true(old, "Admitted"), true(new, "Finished"), old.past_execution_s)
+        if ran is not None:
+            both("execution_time_seconds", ran)
         return found
     reserved = became(old, new, "QuotaReserved")
     if reserved:
@@ -89,12 +90,11 @@ def _evictions(
         labels = (cluster_queue, reason, cause, priority_class)
         found.append(Observation("evicted_workloads_total", labels))
         found.append(Observation("local_queue_evicted_workloads_total", (*queue, reason, cause, priority_class)))
-    pending_eviction = true(new, "Evicted")
-    released = true(old, "QuotaReserved") and find(new, "QuotaReserved")
-    if pending_eviction and released and not released.status:
-        reason, _ = split_reason(pending_eviction.reason)
-        waited = max(0, released.changed - pending_eviction.changed)
-        found.append(Observation("workload_eviction_latency_seconds", (cluster_queue, reason), waited))
+    end, released = eviction_end(old, new), find(new, "QuotaReserved")
+    if end is not None and released is not None:
+        reason, _ = split_reason(end.reason)
+        waited = max(0, released.changed - end.since)
+        found.append(Observation("workload_eviction_latency_seconds", (end.cluster_queue, reason), waited))
     return found
 
 

@@ -39,30 +39,44 @@ USED = frozenset(
         "resources.quotaCheckStrategy",
         "resources.excludeResourcePrefixes",
         "resources.transformations",
+        "resources.deviceClassMappings",
         "fairSharing",
         "admissionFairSharing",
         "internalCertManagement",
+        "objectRetentionPolicies",
     }
 )
 """Paths that have an effect today, with all below them."""
 USED_GATES = frozenset(
     {
         "AdmissionFairSharing",
+        "AdmissionGatedBy",
         "CleanupProvisioningRequestsOnEviction",
         "DisableWaitForPodsReady",
+        "ElasticJobsViaWorkloadSlices",
         "FairSharingPreemptWithinNominal",
         "FairSharingPrioritizeNonBorrowing",
         "FinishOrphanedWorkloads",
         "FlavorFungibility",
         "FlavorFungibilityPreserveScanProgress",
+        "KueueDRAIntegration",
+        "KueueDRAIntegrationExtendedResource",
+        "KueueDRARejectWorkloadsWhenDRADisabled",
         "LocalQueueMetrics",
+        "MetricsForCohorts",
         "PartialAdmission",
         "PrioritizePreemptorWorkloads",
         "PriorityBoost",
         "PrioritySortingWithinCohort",
         "QuotaCheckStrategy",
         "ReclaimablePods",
+        "RecomputeAssignmentUponPreemptionTargetsOverlap",
+        "RejectUpdatesToCQWithInvalidOnFlavors",
         "SchedulingEquivalenceHashing",
+        "TASValidateWorkloadSliceSize",
+        "WorkloadPriorityClassDefaulting",
+        "WorkloadValidateResourcesAreNonNegative",
+        "WorkloadValidationForPodSetMetadata",
     }
 )
 USED_FRAMEWORKS = frozenset({"batch/job"})

@@ -120,6 +120,16 @@ STATE: tuple[Family, ...] = (
     Family("cluster_queue_nominal_quota", "gauge", _QUOTA, "Nominal quota."),
     Family("cluster_queue_borrowing_limit", "gauge", _QUOTA, "Borrowing limit, +Inf without one."),
     Family("cluster_queue_lending_limit", "gauge", _QUOTA, "Lending limit, +Inf without one."),
+    Family(
+        "cluster_queue_weighted_share", "gauge", ("cluster_queue", "cohort"), "Fair sharing: the share in its status."
+    ),
+    Family("cohort_weighted_share", "gauge", ("cohort",), "Fair sharing: the share in its status."),
+    Family(
+        "local_queue_admission_fair_sharing_usage",
+        "gauge",
+        (*_LQ, "cluster_queue"),
+        "Admission fair sharing: weighted past usage, smaller goes first.",
+    ),
     Family("local_queue_pending_workloads", "gauge", (*_LQ, "status"), "Pending workloads: active or inadmissible."),
     Family("local_queue_reserving_active_workloads", "gauge", _LQ, "Workloads that hold quota and have not finished."),
     Family("local_queue_admitted_active_workloads", "gauge", _LQ, "Admitted workloads that have not finished."),

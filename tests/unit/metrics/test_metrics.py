@@ -85,6 +85,8 @@ def test_the_end() -> None:
     found = named(observations(ADMITTED, FINISHED))
     assert found["finished_workloads_total"] == (("cq", "high"), 1)
     assert found["execution_time_seconds"] == (("cq", "high"), 60)
+    resumed = named(observations(step(ADMITTED, *ADMITTED.conditions, past_execution_s=40), FINISHED))
+    assert resumed["execution_time_seconds"] == (("cq", "high"), 100)
     assert observations(FINISHED, step(FINISHED, *FINISHED.conditions, finished=True)) == []
 
 
@@ -217,6 +219,30 @@ def test_gauges_of_workloads_and_queues() -> None:
     assert service.value("cluster_queue_borrowing_limit", **quota) == 0.5
     assert service.value("cluster_queue_lending_limit", **quota) == float("inf")
     assert service.value("cluster_queue_resource_usage", **quota) == 1.5
+
+
+def test_shares_are_those_of_the_status_and_there_only_with_fair_sharing() -> None:
+    service = Service(MetricsSettings(afs_weights={"memory": 0.5}))
+    service.see(*LIVE)
+    share = {"cluster_queue": "cq", "cohort": "team"}
+    of_local = {"name": "lq", "namespace": "ns", "cluster_queue": "cq"}
+    assert service.value("cluster_queue_weighted_share", **share) is None
+    assert service.value("local_queue_admission_fair_sharing_usage", **of_local) is None
+    queue, local = CQ.object, LQ.object
+    assert isinstance(queue, o.ClusterQueue)
+    assert isinstance(local, o.LocalQueue)
+    used = {"cpu": "1500m", "memory": "4"}
+    service.see(
+        change(msgspec.structs.replace(queue, version=2, weighted_share=61), "clusterqueue"),
+        change(o.Cohort(name="team", version=2, weighted_share=7), "cohort"),
+        change(msgspec.structs.replace(local, version=2, fair_weight="2", consumed=used, consumed_at=5), "localqueue"),
+    )
+    assert service.value("cluster_queue_weighted_share", **share) == 61
+    assert service.value("cohort_weighted_share", cohort="team") == 7
+    assert service.value("local_queue_admission_fair_sharing_usage", **of_local) == (1.5 + 0.5 * 4) / 2
+    without = Service(with_configuration(MetricsSettings(), Configured(gates=resolve({"MetricsForCohorts": False}))))
+    without.see(*LIVE, change(o.Cohort(name="team", version=2, weighted_share=7), "cohort"))
+    assert without.value("cohort_weighted_share", cohort="team") is None
 
 
 def test_series_of_a_queue_vanish_with_it() -> None:

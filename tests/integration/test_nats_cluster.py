@@ -23,7 +23,7 @@ from shared.bus.server_config import ensure_passwords, render
 from shared.events import streams
 from shared.events.decisions import Batch, Positions
 from tests.eventually import eventually
-from tests.integration.bus.conftest import workload
+from tests.contract.bus.messages import workload
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
