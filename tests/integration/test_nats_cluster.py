@@ -17,13 +17,13 @@ from cli.nats_credentials import TLS_FOLDER, hosts_of, server_of
 from devcluster.ports import free_ports
 from devcluster.processes import Command, ManagedProcess
 from shared.bus.interface import Appended
-from shared.bus.nats_bus import NatsGatewayBus, connect
+from shared.bus.nats_bus import connect
 from shared.bus.server_binary import nats_binary
 from shared.bus.server_config import ensure_passwords, render
 from shared.events import streams
 from shared.events.decisions import Batch, Positions
-from tests.eventually import eventually
 from tests.contract.bus.messages import workload
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -77,17 +77,13 @@ async def servers(tmp_path: Path) -> AsyncIterator[Servers]:
         yield servers
 
 
-async def joined(servers: Servers, service: str, **options: bool | int) -> NatsGatewayBus:
-    async with asyncio.timeout(WITHIN_S):
-        bus = await connect(
-            service, servers.url, service, servers.passwords[service], tls=servers.trust, **options,
-        )  # type: ignore[call-overload]  # fmt: skip
-    return bus  # type: ignore[no-any-return]
-
-
 async def test_one_of_three_servers_dies(servers: Servers) -> None:
-    gateway = await joined(servers, "watcher", gateway=True, stream_replicas=SIZE)
-    scheduler = await joined(servers, "scheduler")
+    url, passwords, trust = servers.url, servers.passwords, servers.trust
+    async with asyncio.timeout(WITHIN_S):
+        gateway = await connect(
+            "watcher", url, "watcher", passwords["watcher"], gateway=True, tls=trust, stream_replicas=SIZE
+        )
+        scheduler = await connect("scheduler", url, "scheduler", passwords["scheduler"], tls=trust)
     try:
 
         async def made() -> bool:

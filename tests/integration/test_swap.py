@@ -135,7 +135,9 @@ async def test_there_and_back(swap: Swap, tmp_path: Path) -> None:
         await sluice.until_ready()
 
         async def ours_alone() -> bool:
-            left = await swap.webhooks(MUTATING_WEBHOOKS, mutating) | await swap.webhooks(VALIDATING_WEBHOOKS, validating)
+            left = await swap.webhooks(MUTATING_WEBHOOKS, mutating) | await swap.webhooks(
+                VALIDATING_WEBHOOKS, validating
+            )
             return {"mjob.kb.io", "vjob.kb.io"} < left and not {"mpod.kb.io", "vpod.kb.io"} & left
 
         assert await eventually(ours_alone, WAIT_S), sluice.text

@@ -249,8 +249,10 @@ def _relabelled(rules: list[Document], labels: dict[str, str]) -> dict[str, str]
         source = ";".join(values.get(name, "") for name in rule.get("sourceLabels", ()))
         found = re.fullmatch(rule.get("regex", "(.*)"), source)
         if found:
-            groups = {f"${{{n}}}": found[n] or "" for n in range(1, (found.re.groups or 0) + 1)}
-            values[rule["targetLabel"]] = re.sub(r"\$\{\d\}", lambda m: groups[m[0]], rule["replacement"])
+            value = rule["replacement"]
+            for number in range(1, found.re.groups + 1):
+                value = value.replace(f"${{{number}}}", found[number] or "")
+            values[rule["targetLabel"]] = value
     return values
 
 
