@@ -26,6 +26,11 @@ USED = frozenset(
     {
         "namespace",
         "webhook",
+        "leaderElection.leaderElect",
+        "leaderElection.resourceName",
+        "leaderElection.resourceNamespace",
+        "leaderElection.leaseDuration",
+        "leaderElection.retryPeriod",
         "metrics.bindAddress",
         "metrics.enableClusterQueueResources",
         "metrics.localQueueMetrics.enable",
