@@ -74,6 +74,14 @@ def test_volumes_that_are_mounted_are_there(folder: str) -> None:
             assert {m["name"] for m in one.get("volumeMounts", ())} == there, name
 
 
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_each_pod_has_exactly_one_budget(folder: str) -> None:
+    budgets = [b["spec"]["selector"] for b in of_kind(render(folder), "PodDisruptionBudget")]
+    for name, (labels, _) in _pods(folder).items():
+        # The eviction API refuses a pod that two budgets cover.
+        assert sum(_selects(b, labels) for b in budgets) == (0 if name == "sluice-nats-credentials" else 1), name
+
+
 # Who may speak to whom.
 
 
