@@ -5,8 +5,11 @@ Times in conditions have whole seconds, so waits do too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
+from shared.api import names
 from shared.events.objects import Condition, Workload
 
 
@@ -44,8 +47,14 @@ def waiting_since(workload: Workload) -> int:
     return max(workload.created, requeued.changed if requeued else 0)
 
 
-def observations(old: Workload, new: Workload) -> list[Observation]:
-    """Counters and histograms touched by the step from `old` to `new`, two states of one workload."""
+def first_admission(workload: Workload, earlier: int = 0) -> int:
+    """When it was first admitted (seconds), as far as this state and `earlier`, what was known before, tell; 0 if never."""
+    admitted = true(workload, "Admitted")
+    return earlier or (admitted.changed if admitted else 0)
+
+
+def observations(old: Workload, new: Workload, first_admitted: int = 0) -> list[Observation]:
+    """Counters and histograms touched by the step from `old` to `new`, two states of one workload. `first_admitted`: seconds, 0 if not known."""
     found: list[Observation] = []
     if old.uid != new.uid or old.finished:
         return found
@@ -60,9 +69,11 @@ def observations(old: Workload, new: Workload) -> list[Observation]:
 
     if new.finished:
         both("finished_workloads_total")
-        finished, admitted = true(new, "Finished"), true(old, "Admitted")
-        if finished and admitted:
-            both("execution_time_seconds", max(0, finished.changed - admitted.changed))
+        finished, started = true(new, "Finished"), first_admission(old, first_admitted)
+        if finished and started:
+            both("execution_time_seconds", max(0, finished.changed - started))
+        if finished and finished.reason == names.REASON_SLICE_REPLACED:
+            found.append(Observation("replaced_workload_slices_total", (cluster_queue,)))
         return found
     reserved = became(old, new, "QuotaReserved")
     if reserved:
@@ -75,8 +86,18 @@ def observations(old: Workload, new: Workload) -> list[Observation]:
         holding = true(new, "QuotaReserved")
         if holding and new.checks:
             both("admission_checks_wait_time_seconds", max(0, admitted.changed - holding.changed))
+    _ready(old, new, both)
     found += _evictions(old, new, cluster_queue, queue, priority_class)
     return found
+
+
+def _ready(old: Workload, new: Workload, both: Callable[[str, float], None]) -> None:
+    ready = became(old, new, names.PODS_READY)
+    if ready:
+        both("ready_wait_time_seconds", max(0, ready.changed - waiting_since(new)))
+        admitted = true(new, "Admitted")
+        if admitted:
+            both("admitted_until_ready_wait_time_seconds", max(0, ready.changed - admitted.changed))
 
 
 def _evictions(
@@ -85,10 +106,14 @@ def _evictions(
     found: list[Observation] = []
     evicted = became(old, new, "Evicted")
     if evicted:
-        reason, cause = split_reason(evicted.reason)
+        reason, cause = why_evicted(old, evicted)
         labels = (cluster_queue, reason, cause, priority_class)
         found.append(Observation("evicted_workloads_total", labels))
         found.append(Observation("local_queue_evicted_workloads_total", (*queue, reason, cause, priority_class)))
+        ready = true(old, names.PODS_READY)
+        if ready:
+            lasted = max(0, evicted.changed - ready.changed)
+            found.append(Observation("pods_ready_to_evicted_time_seconds", (cluster_queue, reason, cause), lasted))
     pending_eviction = true(new, "Evicted")
     released = true(old, "QuotaReserved") and find(new, "QuotaReserved")
     if pending_eviction and released and not released.status:
@@ -96,6 +121,15 @@ def _evictions(
         waited = max(0, released.changed - pending_eviction.changed)
         found.append(Observation("workload_eviction_latency_seconds", (cluster_queue, reason), waited))
     return found
+
+
+def why_evicted(old: Workload, evicted: Condition) -> tuple[str, str]:
+    """Reason and cause of an eviction. The cause of PodsReadyTimeout is what the workload was waiting for when time was up."""
+    if evicted.reason == names.REASON_PODS_READY_TIMEOUT:
+        waiting = find(old, names.PODS_READY)
+        recovering = waiting is not None and waiting.reason == names.REASON_WAIT_FOR_RECOVERY
+        return evicted.reason, names.REASON_WAIT_FOR_RECOVERY if recovering else names.REASON_WAIT_FOR_START
+    return split_reason(evicted.reason)
 
 
 def split_reason(reason: str) -> tuple[str, str]:

@@ -173,9 +173,11 @@ class Workload(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="obje
     incarnation: str = ""
     owners: tuple[Owner, ...] = ()
     annotations: dict[str, str] = {}
-    """Only those that decisions or checks read (gates, boost, `provreq.kueue.x-k8s.io/`)."""
+    """Only those that decisions, checks (gates, boost, `provreq.kueue.x-k8s.io/`) or custom metric labels read."""
     job_uid: str = ""
     finished: bool = False
+    labels: dict[str, str] = {}
+    """Only those that custom metric labels read."""
 
 
 class FlavorQuota(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -238,6 +240,9 @@ class ClusterQueue(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="
     status_reservation: QueueUsage = QueueUsage()
     status_usage: QueueUsage = QueueUsage()
     conditions: tuple[Condition, ...] = ()
+    labels: dict[str, str] = {}
+    """Only those that metrics read, as with the annotations."""
+    annotations: dict[str, str] = {}
 
 
 class LocalQueue(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.LocalQueue/1"):
@@ -254,6 +259,9 @@ class LocalQueue(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="ob
     status_reservation: QueueUsage = QueueUsage()
     status_usage: QueueUsage = QueueUsage()
     conditions: tuple[Condition, ...] = ()
+    labels: dict[str, str] = {}
+    """Only those that metrics read, as with the annotations."""
+    annotations: dict[str, str] = {}
 
 
 class Cohort(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.Cohort/1"):
@@ -262,6 +270,9 @@ class Cohort(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="object
     fair_weight: str = "1"
     weighted_share: int | None = None
     """status.fairSharing.weightedShare; None = no such status."""
+    labels: dict[str, str] = {}
+    """Only those that metrics read, as with the annotations."""
+    annotations: dict[str, str] = {}
 
 
 class ResourceFlavor(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.ResourceFlavor/1"):
