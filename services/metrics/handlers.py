@@ -24,6 +24,8 @@ class Memory:
         """After the replay: only then a change is something that happened."""
         self.before: dict[str, Workload] = {}
         """Workloads by key as they were when a replay began: what changed meanwhile is counted when it has brought their newest state."""
+        self.others_before: dict[tuple[str, str], Object] = {}
+        """Queues and cohorts by kind and key, as they were then."""
         self.evicted_for: dict[str, set[tuple[str, str]]] = {}
         """Reasons and causes for which a workload (by uid) was counted as evicted."""
         self.first_admitted: dict[str, int] = {}
@@ -35,6 +37,12 @@ class Memory:
         if self.live:
             workloads = self.objects.get("workload", {})
             self.before = {key: w for key, w in workloads.items() if isinstance(w, Workload)}
+            self.others_before = {
+                (kind, key): item
+                for kind, items in self.objects.items()
+                if kind != "workload"
+                for key, item in items.items()
+            }
         self.objects.clear()
         self.preemptions.clear()
         self.live = False
@@ -48,6 +56,10 @@ class Memory:
             if isinstance(new, Workload) and new.version > old.version:
                 _count(self, recorder, old, new)
         self.before = {}
+        for (kind, key), gone in self.others_before.items():
+            if key not in self.objects.get(kind, {}):
+                _forget(self, recorder, gone)
+        self.others_before = {}
 
 
 def object_changed(memory: Memory, recorder: Recorder, item: ObjectChanged) -> None:
@@ -58,7 +70,7 @@ def object_changed(memory: Memory, recorder: Recorder, item: ObjectChanged) -> N
     if isinstance(new, Tombstone):
         gone = kind.pop(item.name.key, None)
         if gone is not None:
-            _forget(memory, recorder, item, gone)
+            _forget(memory, recorder, gone)
         return
     if old is not None and old.uid == new.uid and new.version < old.version:
         return
@@ -113,7 +125,7 @@ def _record(
         recorder.record(name, (*labels, *memory.view.custom_values(family, labels, workload)), value)
 
 
-def _forget(memory: Memory, recorder: Recorder, item: ObjectChanged, gone: Object) -> None:
+def _forget(memory: Memory, recorder: Recorder, gone: Object) -> None:
     memory.evicted_for.pop(gone.uid, None)
     memory.first_admitted.pop(gone.uid, None)
     if isinstance(gone, ClusterQueue):

@@ -26,9 +26,8 @@ USED = frozenset(
     {
         "namespace",
         "webhook",
-        "metrics.bindAddress",
-        "metrics.enableClusterQueueResources",
-        "metrics.localQueueMetrics.enable",
+        "leaderElection.leaderElect",
+        "metrics",
         "health.healthProbeBindAddress",
         "featureGates",
         "manageJobsWithoutQueueName",
@@ -49,6 +48,7 @@ USED_GATES = frozenset(
     {
         "AdmissionFairSharing",
         "CleanupProvisioningRequestsOnEviction",
+        "CustomMetricLabels",
         "DisableWaitForPodsReady",
         "FairSharingPreemptWithinNominal",
         "FairSharingPrioritizeNonBorrowing",
@@ -56,6 +56,8 @@ USED_GATES = frozenset(
         "FlavorFungibility",
         "FlavorFungibilityPreserveScanProgress",
         "LocalQueueMetrics",
+        "MetricForWorkloadCreationLatency",
+        "MetricsForCohorts",
         "PartialAdmission",
         "PrioritizePreemptorWorkloads",
         "PriorityBoost",
@@ -63,6 +65,7 @@ USED_GATES = frozenset(
         "QuotaCheckStrategy",
         "ReclaimablePods",
         "SchedulingEquivalenceHashing",
+        "UnadmittedWorkloadsObservability",
     }
 )
 USED_FRAMEWORKS = frozenset({"batch/job"})

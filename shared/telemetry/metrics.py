@@ -10,7 +10,10 @@ from collections.abc import Callable
 from typing import Literal
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+# Else each counter and histogram has a series more, of a name that nobody knows.
+disable_created_metrics()
 
 PREFIX = "kueue_"
 ROLE = "replica_role"
@@ -95,6 +98,7 @@ CYCLES: tuple[Family, ...] = (
         "Searches for victims that were repeated since other heads of the cycle took the same ones, by result.",
     ),
     _gauge("pending_scheduling_hashes", (*_CQ, "status"), "Different shapes among pending workloads.", _C),
+    _gauge("cluster_queue_resource_pending", (*_CQ, "resource"), "What pending workloads ask for.", _C),
 )
 """What the scheduler publishes."""
 
@@ -168,7 +172,6 @@ STATE: tuple[Family, ...] = (
     _gauge("cluster_queue_nominal_quota", _QUOTA, "Nominal quota.", _C),
     _gauge("cluster_queue_borrowing_limit", _QUOTA, "Borrowing limit, +Inf without one.", _C),
     _gauge("cluster_queue_lending_limit", _QUOTA, "Lending limit, +Inf without one.", _C),
-    _gauge("cluster_queue_resource_pending", (*_CQ, "resource"), "What pending workloads ask for.", _C),
     _gauge("cluster_queue_weighted_share", ("cluster_queue", "cohort"), "Fair sharing: the share in its status.", _C),
     _gauge("cohort_weighted_share", ("cohort",), "Fair sharing: the share in its status.", _H),
     _gauge("cohort_subtree_quota", _SUBTREE, "Nominal quota of the cohort and what its members lend it.", _H),
