@@ -13,7 +13,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 # Else each counter and histogram has a series more, of a name that nobody knows.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 PREFIX = "kueue_"
 ROLE = "replica_role"
