@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from shared.api import names
+from shared.decide.workload_changes import eviction_end
 from shared.events.objects import Condition, Workload
 
 
@@ -69,6 +70,7 @@ def observations(old: Workload, new: Workload, first_admitted: int = 0) -> list[
 
     if new.finished:
         both("finished_workloads_total")
+        # Whatever lies between an eviction and the next admission included: not the time it was admitted in all.
         finished, started = true(new, "Finished"), first_admission(old, first_admitted)
         if finished and started:
             both("execution_time_seconds", max(0, finished.changed - started))
@@ -114,12 +116,11 @@ def _evictions(
         if ready:
             lasted = max(0, evicted.changed - ready.changed)
             found.append(Observation("pods_ready_to_evicted_time_seconds", (cluster_queue, reason, cause), lasted))
-    pending_eviction = true(new, "Evicted")
-    released = true(old, "QuotaReserved") and find(new, "QuotaReserved")
-    if pending_eviction and released and not released.status:
-        reason, _ = split_reason(pending_eviction.reason)
-        waited = max(0, released.changed - pending_eviction.changed)
-        found.append(Observation("workload_eviction_latency_seconds", (cluster_queue, reason), waited))
+    end, released = eviction_end(old, new), find(new, "QuotaReserved")
+    if end is not None and released is not None:
+        reason, _ = split_reason(end.reason)
+        waited = max(0, released.changed - end.since)
+        found.append(Observation("workload_eviction_latency_seconds", (end.cluster_queue, reason), waited))
     return found
 
 

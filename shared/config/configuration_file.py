@@ -38,23 +38,30 @@ USED = frozenset(
         "resources.quotaCheckStrategy",
         "resources.excludeResourcePrefixes",
         "resources.transformations",
+        "resources.deviceClassMappings",
         "fairSharing",
         "admissionFairSharing",
         "internalCertManagement",
+        "objectRetentionPolicies",
     }
 )
 """Paths that have an effect today, with all below them."""
 USED_GATES = frozenset(
     {
         "AdmissionFairSharing",
+        "AdmissionGatedBy",
         "CleanupProvisioningRequestsOnEviction",
         "CustomMetricLabels",
         "DisableWaitForPodsReady",
+        "ElasticJobsViaWorkloadSlices",
         "FairSharingPreemptWithinNominal",
         "FairSharingPrioritizeNonBorrowing",
         "FinishOrphanedWorkloads",
         "FlavorFungibility",
         "FlavorFungibilityPreserveScanProgress",
+        "KueueDRAIntegration",
+        "KueueDRAIntegrationExtendedResource",
+        "KueueDRARejectWorkloadsWhenDRADisabled",
         "LocalQueueMetrics",
         "MetricForWorkloadCreationLatency",
         "MetricsForCohorts",
@@ -64,8 +71,14 @@ USED_GATES = frozenset(
         "PrioritySortingWithinCohort",
         "QuotaCheckStrategy",
         "ReclaimablePods",
+        "RecomputeAssignmentUponPreemptionTargetsOverlap",
+        "RejectUpdatesToCQWithInvalidOnFlavors",
         "SchedulingEquivalenceHashing",
+        "TASValidateWorkloadSliceSize",
         "UnadmittedWorkloadsObservability",
+        "WorkloadPriorityClassDefaulting",
+        "WorkloadValidateResourcesAreNonNegative",
+        "WorkloadValidationForPodSetMetadata",
     }
 )
 USED_FRAMEWORKS = frozenset({"batch/job"})

@@ -64,6 +64,11 @@ BY_ENFORCEMENT = {
     Grant(WATCHER, "", "podtemplates", "delete"): ("patch", "podtemplates"),
 }
 """And which call is refused without it."""
+CONFIGURATION = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+objectRetentionPolicies: {workloads: {afterDeactivatedByKueue: 0s}}
+"""
 BY_ACCIDENT = {
     # Read when its creation got no answer, or the watch was faster than the answer: nothing brings that about at will.
     Grant(WATCHER, "autoscaling.x-k8s.io", "provisioningrequests", "get"),
@@ -132,10 +137,12 @@ class Life:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def life() -> AsyncIterator[Life]:
+async def life(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Life]:
+    configuration = tmp_path_factory.mktemp("rbac") / "configuration.yaml"
+    configuration.write_text(CONFIGURATION)
     options = ClusterOptions(default_pod_seconds=0.5, audit_policy=POLICY, apiserver_flags=(ENFORCEMENT,))
-    fair = {"SLUICE_QUEUE_MANAGER_FAIR_SHARING": "true"}
-    async with Stack(options, settings=fair) as stack, observing(stack.cluster.kubeconfig) as (client, seen):
+    settings = {"SLUICE_QUEUE_MANAGER_FAIR_SHARING": "true", "SLUICE_WATCHER_CONFIGURATION": str(configuration)}
+    async with Stack(options, settings=settings) as stack, observing(stack.cluster.kubeconfig) as (client, seen):
         yield Life(stack, client, seen)
 
 
@@ -147,6 +154,7 @@ async def test_granted_is_what_is_used(life: Life) -> None:
     await _finalizers(life)
     await _a_workload_that_does_not_fit_its_job(life)
     await _two_phases(life)
+    await _a_job_that_is_given_up(life)
     await _a_spoilt_certificate(life)
     made = life.made()
     assert [c for c in made if c.refused] == [], "missing"
@@ -326,6 +334,12 @@ async def _a_workload_that_does_not_fit_its_job(life: Life) -> None:
     await life.running("grows")
     await life.patch("job", "grows", {"spec": {"parallelism": 2}})
     assert await life.asked(WATCHER, WORKLOADS, "delete")
+
+
+async def _a_job_that_is_given_up(life: Life) -> None:
+    limit = {"kueue.x-k8s.io/max-exec-time-seconds": "1"}
+    await create_job(life.client, job("endless", "rbac", labels=limit, run_seconds="forever"))
+    assert await life.asked(WATCHER, JOBS, "delete", 60)
 
 
 async def _two_phases(life: Life) -> None:

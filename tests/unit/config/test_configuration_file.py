@@ -284,7 +284,6 @@ def test_what_has_no_effect_yet_is_told(file: File) -> None:
         "featureGates: {FailureRecoveryPolicy: true, PartialAdmission: false}\n"
     )
     assert configured.unused == (
-        "resources.deviceClassMappings",
         "multiKueue",
         "feature gate FailureRecoveryPolicy=true",
     )

@@ -229,6 +229,30 @@ def test_gauges_of_workloads_and_queues() -> None:
     assert service.value("cluster_queue_resource_usage", **quota) == 1.5
 
 
+def test_shares_are_those_of_the_status_and_there_only_with_fair_sharing() -> None:
+    service = Service(MetricsSettings(afs_weights={"memory": 0.5}))
+    service.see(*LIVE)
+    share = {"cluster_queue": "cq", "cohort": "team"}
+    of_local = {"name": "lq", "namespace": "ns", "cluster_queue": "cq"}
+    assert service.value("cluster_queue_weighted_share", **share) is None
+    assert service.value("local_queue_admission_fair_sharing_usage", **of_local) is None
+    queue, local = CQ.object, LQ.object
+    assert isinstance(queue, o.ClusterQueue)
+    assert isinstance(local, o.LocalQueue)
+    used = {"cpu": "1500m", "memory": "4"}
+    service.see(
+        change(msgspec.structs.replace(queue, version=2, weighted_share=61), "clusterqueue"),
+        change(o.Cohort(name="team", version=2, weighted_share=7), "cohort"),
+        change(msgspec.structs.replace(local, version=2, fair_weight="2", consumed=used, consumed_at=5), "localqueue"),
+    )
+    assert service.value("cluster_queue_weighted_share", **share) == 61
+    assert service.value("cohort_weighted_share", cohort="team") == 7
+    assert service.value("local_queue_admission_fair_sharing_usage", **of_local) == (1.5 + 0.5 * 4) / 2
+    without = Service(configured=Configured(gates=resolve({"MetricsForCohorts": False})))
+    without.see(*LIVE, change(o.Cohort(name="team", version=2, weighted_share=7), "cohort"))
+    assert without.value("cohort_weighted_share", cohort="team") is None
+
+
 def test_series_of_a_queue_vanish_with_it() -> None:
     service = Service()
     service.see(*LIVE, change(RESERVED))
@@ -450,22 +474,3 @@ def test_custom_labels_are_on_the_series_of_their_objects() -> None:
     name = ObjectName("clusterqueue", "", "cq")
     service.see(ObjectChanged(name=name, object=o.Tombstone(name="cq", version=9), position=9))
     assert service.value("admitted_workloads_total", **of_queue) is None
-
-
-def test_shares_are_those_of_the_status_and_there_only_with_fair_sharing() -> None:
-    service = Service(MetricsSettings(afs_weights={"memory": 0.5}))
-    service.see(*LIVE)
-    share = {"cluster_queue": "cq", "cohort": "team"}
-    of_local = {"name": "lq", "namespace": "ns", "cluster_queue": "cq"}
-    assert service.value("cluster_queue_weighted_share", **share) is None
-    assert service.value("local_queue_admission_fair_sharing_usage", **of_local) is None
-    queue, local = CQ.object, LQ.object
-    assert isinstance(queue, o.ClusterQueue)
-    assert isinstance(local, o.LocalQueue)
-    used = {"cpu": "1500m", "memory": "4"}
-    service.see(
-        change(msgspec.structs.replace(queue, version=2, weighted_share=61), "clusterqueue"),
-        change(msgspec.structs.replace(local, version=2, fair_weight="2", consumed=used, consumed_at=5), "localqueue"),
-    )
-    assert service.value("cluster_queue_weighted_share", **share) == 61
-    assert service.value("local_queue_admission_fair_sharing_usage", **of_local) == (1.5 + 0.5 * 4) / 2

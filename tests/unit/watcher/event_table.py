@@ -13,6 +13,7 @@ TYPES = {"N": "Normal", "W": "Warning"}
 
 def row_of(kind: str, reason: str) -> dict[str, Any] | None:
     """The row of an Event of this reason on such an object."""
+    row: dict[str, Any]
     for row in (*TABLE.get(kind, ()), *TABLE["Any"]):
         head, any_end, _ = row["reason"].partition("*")
         if reason == row["reason"] or (any_end and reason.startswith(head)):

@@ -42,6 +42,7 @@ class World:
 async def running(api: ApiServer) -> AsyncIterator[World]:
     async with client_of(api) as client:
         world = World(api, client)
+        await world.bus.ensure_streams()
         task = asyncio.create_task(world.intake.run())
         try:
             yield world

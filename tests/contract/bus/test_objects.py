@@ -4,15 +4,14 @@ import asyncio
 
 import pytest
 
-from devcluster.nats_server import NatsServer
 from shared.bus import objects_store
 from shared.bus.interface import StreamsLost
-from shared.bus.nats_bus import NatsGatewayBus, connect
+from shared.bus.nats_bus import NatsGatewayBus
 from shared.bus.publishing import Outgoing
 from shared.events import objects, subjects
-from tests.integration.bus.conftest import eventually, tombstone, workload
-
-pytestmark = pytest.mark.integration
+from tests.contract.bus.conftest import ConnectGateway, eventually
+from tests.contract.bus.messages import tombstone, workload
+from tests.contract.bus.servers import Server
 
 SUBJECT = subjects.objects("workload", "team-a", "a")
 
@@ -24,12 +23,6 @@ async def stored(gateway: NatsGatewayBus, subject: str = SUBJECT) -> tuple[str, 
         return None
     found = objects.codec.decode(message.data)
     return type(found).__name__, found.version, found.uid
-
-
-async def other_gateway(nats: NatsServer) -> NatsGatewayBus:
-    bus = await connect("watcher", nats.url, "watcher", nats.password("watcher"), replica=1, gateway=True)
-    await bus.ensure_streams()
-    return bus
 
 
 async def test_a_late_older_state_never_replaces_a_newer_one(gateway: NatsGatewayBus) -> None:
@@ -93,43 +86,41 @@ async def test_tombstones_expire_and_objects_do_not(gateway: NatsGatewayBus, mon
 
 
 async def test_a_deposed_gateway_neither_overwrites_nor_raises_the_dead(
-    nats: NatsServer, gateway: NatsGatewayBus, monkeypatch: pytest.MonkeyPatch
+    gateway: NatsGatewayBus, another_gateway: ConnectGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects_store, "TOMBSTONE_TTL_S", 1)
     await gateway.put_objects([workload("a", 10), workload("b", 10)])
-    new = await other_gateway(nats)
-    try:
-        assert set(await new.load_objects()) == {SUBJECT, subjects.objects("workload", "team-a", "b")}
-        await new.put_objects([workload("a", 20), tombstone("b", 20)])
-        # The old one wakes up with what it meant to write.
-        position = await gateway.put_objects([workload("a", 15)])
-        assert await stored(gateway) == ("Workload", 20, "uid-a")
-        assert position == 3
-        assert gateway.counters.objects_conflicts == 1
+    new = await another_gateway(replica=1)
+    await new.ensure_streams()
+    assert set(await new.load_objects()) == {SUBJECT, subjects.objects("workload", "team-a", "b")}
+    await new.put_objects([workload("a", 20), tombstone("b", 20)])
+    # The old one wakes up with what it meant to write.
+    position = await gateway.put_objects([workload("a", 15)])
+    assert await stored(gateway) == ("Workload", 20, "uid-a")
+    assert position == 3
+    assert gateway.counters.objects_conflicts == 1
 
-        async def expired() -> bool:
-            return await stored(gateway, subjects.objects("workload", "team-a", "b")) is None
+    async def expired() -> bool:
+        return await stored(gateway, subjects.objects("workload", "team-a", "b")) is None
 
-        await eventually(expired)
-        await gateway.put_objects([workload("b", 15)])
-        assert await stored(gateway, subjects.objects("workload", "team-a", "b")) is None
-    finally:
-        await new.close()
+    await eventually(expired)
+    await gateway.put_objects([workload("b", 15)])
+    assert await stored(gateway, subjects.objects("workload", "team-a", "b")) is None
 
 
-async def test_two_gateways_at_once_leave_the_newest_of_each(nats: NatsServer, gateway: NatsGatewayBus) -> None:
-    new = await other_gateway(nats)
-    try:
-        for round_ in range(1, 6):
-            await asyncio.gather(
-                gateway.put_objects([workload(f"w{i}", 10 * round_ + i % 2) for i in range(200)]),
-                new.put_objects([workload(f"w{i}", 10 * round_ + 1 - i % 2) for i in range(200)]),
-            )
-            found = await new.load_objects()
-            assert {o.version for _, o in found.values()} == {10 * round_ + 1}
-            assert len(found) == 200
-    finally:
-        await new.close()
+async def test_two_gateways_at_once_leave_the_newest_of_each(
+    gateway: NatsGatewayBus, another_gateway: ConnectGateway
+) -> None:
+    new = await another_gateway(replica=1)
+    await new.ensure_streams()
+    for round_ in range(1, 6):
+        await asyncio.gather(
+            gateway.put_objects([workload(f"w{i}", 10 * round_ + i % 2) for i in range(200)]),
+            new.put_objects([workload(f"w{i}", 10 * round_ + 1 - i % 2) for i in range(200)]),
+        )
+        found = await new.load_objects()
+        assert {o.version for _, o in found.values()} == {10 * round_ + 1}
+        assert len(found) == 200
 
 
 async def test_what_cannot_be_read_is_replaced(gateway: NatsGatewayBus) -> None:
@@ -154,9 +145,9 @@ async def test_loading_gives_back_what_was_put(gateway: NatsGatewayBus) -> None:
     assert sorted(sequence for sequence, _ in found.values()) == list(range(1, 3001))
 
 
-async def test_a_missing_stream_is_said_and_mended(nats: NatsServer, gateway: NatsGatewayBus) -> None:
+async def test_a_missing_stream_is_said_and_mended(server: Server, gateway: NatsGatewayBus) -> None:
     await gateway.put_objects([workload("a", 1)])
-    await nats.wipe()
+    await server.wipe()
     async with asyncio.timeout(20):
         with pytest.raises(StreamsLost):
             await gateway.put_objects([workload("a", 2)])

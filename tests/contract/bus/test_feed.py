@@ -1,22 +1,18 @@
 """The merged view over a real server: replay, live, and every way in which a stream or the connection may break."""
 
 import asyncio
-import signal
 from collections.abc import Callable
 
-import pytest
-
-from devcluster.nats_server import NatsServer
 from shared.bus.consumer import AWAY_LIMIT_S, Received, Source
-from shared.bus.interface import Appended, CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled
+from shared.bus.interface import Appended, CaughtUp, Logged, ObjectChanged, Reset, Settled
 from shared.bus.jetstream import stream_config
 from shared.bus.nats_bus import NatsGatewayBus
 from shared.bus.publishing import Ack, Outgoing
-from shared.events import deadletters, decisions, outcomes, streams, subjects
-from shared.events.decisions import Batch, DecisionId, EpochOpened, Positions
-from tests.integration.bus.conftest import Connect, Reader, eventually, tombstone, workload
-
-pytestmark = pytest.mark.integration
+from shared.events import deadletters, decisions, streams, subjects
+from shared.events.decisions import Batch, EpochOpened, Positions
+from tests.contract.bus.conftest import Connect, ConnectGateway, Reader, eventually
+from tests.contract.bus.messages import batch, has, names, rejected, tombstone, workload
+from tests.contract.bus.servers import Server
 
 Read = Callable[..., Reader]
 
@@ -25,28 +21,10 @@ async def open_epoch(gateway: NatsGatewayBus, epoch: int = 1, position: int = 0)
     await gateway.open_epoch(shard="0", epoch=epoch, objects_position=position, why="test")
 
 
-def names(items: list[FeedItem]) -> list[str]:
-    return [i.name.name for i in items if isinstance(i, ObjectChanged)]
-
-
-def has(name: str) -> Callable[[list[FeedItem]], bool]:
-    return lambda items: name in names(items)
-
-
-def rejected(epoch: int, sequence: int) -> outcomes.DecisionOutcome:
-    return outcomes.DecisionOutcome(
-        decision=DecisionId(epoch, sequence, 0), key="team-a/x", uid="u", status="rejected", why="test"
-    )
-
-
-def batch(positions: Positions, author: str = "s") -> Batch:
-    return Batch(author=author, positions=positions, decided_ns=1)
-
-
 async def test_replay_then_caught_up_then_live(gateway: NatsGatewayBus, service: Connect, read: Read) -> None:
     position = await gateway.put_objects([workload(f"w{i}", i + 1) for i in range(50)])
     await open_epoch(gateway, position=position)
-    await gateway.settle([rejected(1, 1)])
+    await gateway.settle([rejected(1)])
     scheduler = await service("scheduler")
     reader = read(scheduler, kinds=["workload"], decisions=True, outcomes=True)
 
@@ -64,7 +42,7 @@ async def test_replay_then_caught_up_then_live(gateway: NatsGatewayBus, service:
     assert reader.feed.positions == last.positions
 
     await gateway.put_objects([workload("late", 100)])
-    assert isinstance(await scheduler.append(batch(last.positions)), Appended)
+    assert isinstance(await scheduler.append(batch(last.positions.decisions)), Appended)
     live = await reader.until(lambda items: has("late")(items) and any(isinstance(i, Logged) for i in items))
     assert not any(isinstance(i, (Reset, CaughtUp)) for i in live)
     assert reader.feed.positions.decisions == 2
@@ -93,18 +71,19 @@ async def test_waits_for_streams_and_for_an_epoch(service: Connect, read: Read, 
     assert names(items) == ["a"]
 
 
-async def test_waits_where_there_is_no_stream_at_all(nats: NatsServer, service: Connect, read: Read) -> None:
+async def test_waits_where_there_is_no_stream_at_all(
+    service: Connect, another_gateway: ConnectGateway, read: Read
+) -> None:
     reader = read(await service("scheduler"), kinds=["workload"])
     assert [i.epoch for i in await reader.until(bool) if isinstance(i, Reset)] == [0]
-    gateway = await service("watcher", gateway=True)
-    assert isinstance(gateway, NatsGatewayBus)
+    gateway = await another_gateway()
     await gateway.ensure_streams()
     await open_epoch(gateway)
     assert isinstance((await reader.caught_up())[-1], CaughtUp)
 
 
 async def test_nothing_is_lost_when_the_server_is_killed_while_publishing(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect, read: Read
+    server: Server, gateway: NatsGatewayBus, service: Connect, read: Read
 ) -> None:
     await open_epoch(gateway)
     reader = read(await service("scheduler"), kinds=["workload"], decisions=True, outcomes=True)
@@ -117,8 +96,8 @@ async def test_nothing_is_lost_when_the_server_is_killed_while_publishing(
 
     publishing = asyncio.create_task(publish())
     await reader.until(lambda items: len(names(items)) > 100)
-    await nats.kill(signal.SIGKILL)
-    await nats.start()
+    await server.stop()
+    await server.start()
     seen: set[str] = set(names(reader.items))
     async with asyncio.timeout(40):
         while len(seen) < count:
@@ -131,14 +110,14 @@ async def test_nothing_is_lost_when_the_server_is_killed_while_publishing(
 
 
 async def test_wiped_streams_reset_and_a_new_epoch(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect, read: Read
+    server: Server, gateway: NatsGatewayBus, service: Connect, read: Read
 ) -> None:
     await gateway.put_objects([workload("old", 1)])
     await open_epoch(gateway, 1)
     reader = read(await service("scheduler"), kinds=["workload"], decisions=True, outcomes=True)
     await reader.caught_up()
     seen = gateway.reconnects
-    await nats.wipe()
+    await server.wipe()
     async with asyncio.timeout(20):
         await gateway.wait_reconnect(seen)
     assert await gateway.check_streams(applied=1, epoch=1) == "stream OBJECTS is missing"
@@ -154,7 +133,7 @@ async def test_wiped_streams_reset_and_a_new_epoch(
 
 
 async def test_refilled_to_the_same_sequence_under_the_same_epoch(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect, read: Read
+    gateway: NatsGatewayBus, another_gateway: ConnectGateway, service: Connect, read: Read
 ) -> None:
     await gateway.put_objects([workload("old", 1)])
     await open_epoch(gateway, 1)
@@ -164,8 +143,7 @@ async def test_refilled_to_the_same_sequence_under_the_same_epoch(
     await gateway.drop_objects()
     await gateway.put_objects([workload("new", 1)])
     await gateway.close()
-    again = await service("watcher", gateway=True)
-    assert isinstance(again, NatsGatewayBus)
+    again = await another_gateway()
     await again.load_objects()
     await open_epoch(again, 2)
     items = await reader.caught_up()
@@ -187,7 +165,7 @@ async def test_epoch_switch_replays_under_the_new_log(gateway: NatsGatewayBus, s
     assert names(items) == ["a"]
     assert [i.entry.epoch for i in items if isinstance(i, Logged) and isinstance(i.entry, EpochOpened)] == [2]
     # Who still believes in the old epoch cannot write there any more.
-    assert type(await scheduler.append(batch(before))).__name__ == "LostRace"
+    assert type(await scheduler.append(batch(before.decisions))).__name__ == "LostRace"
 
 
 async def test_a_log_that_lost_its_tail_is_noticed(gateway: NatsGatewayBus, service: Connect, read: Read) -> None:
@@ -195,7 +173,7 @@ async def test_a_log_that_lost_its_tail_is_noticed(gateway: NatsGatewayBus, serv
     scheduler = await service("scheduler")
     reader = read(scheduler, kinds=["workload"], decisions=True, outcomes=True)
     await reader.caught_up()
-    appended = await scheduler.append(batch(reader.feed.positions))
+    appended = await scheduler.append(batch(reader.feed.positions.decisions))
     assert isinstance(appended, Appended)
     await reader.until(lambda items: any(isinstance(i, Logged) for i in items))
     # The stream as a host leaves it that lost its last seconds: the same name, fewer entries, then another entry in the lost one's place.
@@ -205,7 +183,7 @@ async def test_a_log_that_lost_its_tail_is_noticed(gateway: NatsGatewayBus, serv
     await gateway._js.delete_stream(stream)
     await gateway._js.create_stream(stream_config(streams.decisions_of("0", 1), 1))
     for author in ("x", "y"):
-        entry = Outgoing(subject, decisions.codec.encode(batch(Positions(epoch=1), author)))
+        entry = Outgoing(subject, decisions.codec.encode(batch(0, author)))
         assert isinstance(await gateway._publisher.try_one(entry), Ack)
     items = await reader.caught_up()
     assert isinstance(items[0], Reset)
@@ -221,6 +199,36 @@ async def test_objects_that_lost_its_tail_is_noticed_by_the_gateway(gateway: Nat
     assert "is missing" in await gateway.check_streams(applied=0, epoch=2)
 
 
+async def test_a_host_that_lost_its_last_seconds(
+    server: Server, gateway: NatsGatewayBus, service: Connect, read: Read
+) -> None:
+    await gateway.put_objects([workload("a", 1), workload("b", 1)])
+    await open_epoch(gateway, 1)
+    scheduler = await service("scheduler")
+    reader = read(scheduler, kinds=["workload"], decisions=True, outcomes=True)
+    await reader.caught_up()
+    await server.remember()
+    position = await gateway.put_objects([workload("a", 2), workload("c", 2)])
+    assert isinstance(await scheduler.append(batch(1)), Appended)
+    await reader.until(lambda items: has("c")(items) and any(isinstance(i, Logged) for i in items))
+
+    seen = gateway.reconnects
+    await server.go_back()
+    async with asyncio.timeout(20):
+        await gateway.wait_reconnect(seen)
+
+    assert "OBJECTS lost its tail" in await gateway.check_streams(applied=2, epoch=1, objects_position=position)
+    # What was replaced by what got lost is there again.
+    found = {o.name: o.version for _, o in (await gateway.load_objects()).values()}
+    assert found == {"a": 1, "b": 1, "0": 1}
+    # As much is written as was lost: to a reader that stood there, nothing but the messages themselves looks different.
+    assert await gateway.put_objects([workload("a", 3), workload("d", 3)]) == position
+    items = await reader.caught_up()
+    assert isinstance(items[0], Reset)
+    assert {i.name.name: i.object.version for i in items if isinstance(i, ObjectChanged)} == {"a": 3, "b": 1, "d": 3}
+    assert [i.position for i in items if isinstance(i, Logged)] == [1]
+
+
 async def test_purged_unseen_means_starting_over(gateway: NatsGatewayBus, service: Connect, read: Read) -> None:
     await open_epoch(gateway, 1)
     scheduler = await service("scheduler")
@@ -228,8 +236,8 @@ async def test_purged_unseen_means_starting_over(gateway: NatsGatewayBus, servic
     await reader.caught_up()
     positions = reader.feed.positions
     for last in range(1, 6):
-        await scheduler.append(batch(Positions(epoch=1, decisions=last)))
-        await gateway.settle([rejected(1, last + 1)])
+        await scheduler.append(batch(last))
+        await gateway.settle([rejected(last + 1)])
     await reader.until(lambda items: sum(isinstance(i, (Logged, Settled)) for i in items) == 10)
     # Read up to the last one: purging what was read disturbs nobody.
     await gateway.purge_settled(shard="0", epoch=1, decisions=4)
@@ -249,14 +257,14 @@ async def test_purged_unseen_means_starting_over(gateway: NatsGatewayBus, servic
 
 
 async def test_away_for_too_long_means_starting_over(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect, read: Read
+    server: Server, gateway: NatsGatewayBus, service: Connect, read: Read
 ) -> None:
     await gateway.put_objects([workload("a", 1)])
     await open_epoch(gateway, 1)
     reader = read(await service("scheduler"), kinds=["workload"])
     await reader.caught_up()
     reader.feed._away_limit_s = 0.0
-    await nats.restart()
+    await server.restart()
     items = await reader.caught_up()
     assert isinstance(items[0], Reset)
     assert "away from OBJECTS" in items[0].why

@@ -2,33 +2,34 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 
 import pytest
 
-from devcluster.nats_server import NatsServer
 from shared.bus.connection import Connection, NoResponders
 from shared.bus.jetstream import ConsumerConfig, JetStream
 from shared.bus.nats_bus import NatsGatewayBus, connect
 from shared.bus.publishing import Ack, Outgoing, Publisher
 from shared.events import streams, subjects
-from tests.integration.bus.conftest import workload
+from tests.contract.bus.conftest import ConnectGateway
+from tests.contract.bus.messages import workload
+from tests.contract.bus.servers import RealServer, Server
 
-pytestmark = pytest.mark.integration
+over_nats = pytest.mark.asyncio(loop_factories=["nats"])
+"""For what only a real server has: accounts and passwords."""
 
 Login = Callable[[str], Awaitable[Connection]]
 
 
 @pytest.fixture
-async def login(nats: NatsServer, gateway: NatsGatewayBus) -> AsyncIterator[Login]:
+async def login(server: Server, gateway: NatsGatewayBus) -> AsyncIterator[Login]:
     """A raw connection as a user, beside streams that exist."""
     await gateway.put_objects([workload("a", 1)])
     await gateway.open_epoch(shard="0", epoch=1, objects_position=1, why="test")
     async with AsyncExitStack() as stack:
 
         async def opened(user: str) -> Connection:
-            connection = Connection(user)
-            await connection.open(nats.url, nats.password(user), name=user)
+            connection = await server.connection(user)
             stack.push_async_callback(connection.close)
             return connection
 
@@ -157,18 +158,20 @@ async def test_the_consumer_of_logs_reads_nothing_but_logs(login: Login) -> None
 
 
 @pytest.mark.parametrize("user", [*SERVICES, "events_reader"])
-async def test_nobody_listens_where_it_should_not(nats: NatsServer, login: Login, user: str) -> None:
+async def test_nobody_listens_where_it_should_not(login: Login, another_gateway: ConnectGateway, user: str) -> None:
     connection = await login(user)
     heard: list[str] = []
     other = next(s for s in streams.SERVICES if s != user)
     for subject in (">", "sluice.>", "sluice.objects.>", "sluice.decisions.>", "sluice.commands.>", "sluice.rpc.>",
                     f"_INBOX_{other}.>", "_INBOX_*.>", "$JS.>", "$KV.>", "$SYS.>", "sluice.outcomes.>"):  # fmt: skip
         await connection.subscribe_direct(subject, lambda s, *_: heard.append(s))
-    async with another_gateway(nats) as gateway:
-        await gateway.put_objects([workload("b", 7)])
-        await gateway.settle([])
-        # An answer to the other user: its inbox saw traffic while we listened.
-        assert await gateway.check_streams(applied=1, epoch=1) == ""
+    gateway = await another_gateway(replica=1)
+    await gateway.ensure_streams()
+    await gateway.load_objects()
+    await gateway.put_objects([workload("b", 7)])
+    await gateway.settle([])
+    # An answer to the other user: its inbox saw traffic while we listened.
+    assert await gateway.check_streams(applied=1, epoch=1) == ""
     # Our own round trip comes after all of that.
     if user != "events_reader":
         await connection.request("$JS.API.STREAM.INFO.OBJECTS")
@@ -177,15 +180,7 @@ async def test_nobody_listens_where_it_should_not(nats: NatsServer, login: Login
     assert [s for s in heard if not s.startswith(f"_INBOX_{user}.")] == []
 
 
-@asynccontextmanager
-async def another_gateway(nats: NatsServer) -> AsyncIterator[NatsGatewayBus]:
-    bus = await connect("watcher", nats.url, "watcher", nats.password("watcher"), replica=1, gateway=True)
-    await bus.ensure_streams()
-    await bus.load_objects()
-    yield bus
-    await bus.close()
-
-
+@over_nats
 async def test_event_readers_hear_their_namespaces_and_can_say_nothing(login: Login, gateway: NatsGatewayBus) -> None:
     everybody, team_a = await login("events_reader"), await login("team_a_reader")
     heard: dict[str, list[str]] = {"events_reader": [], "team_a_reader": []}
@@ -231,11 +226,13 @@ async def test_event_readers_hear_their_namespaces_and_can_say_nothing(login: Lo
             assert await refused(connection, subject), subject
 
 
-async def test_wrong_password_is_said_at_once(nats: NatsServer) -> None:
+@over_nats
+async def test_wrong_password_is_said_at_once(server: Server) -> None:
+    assert isinstance(server, RealServer)
     with pytest.raises(PermissionError, match="scheduler"):
-        await connect("scheduler", nats.url, "scheduler", "wrong")
+        await connect("scheduler", server.nats.url, "scheduler", "wrong")
     with pytest.raises(ValueError, match="replica"):
-        await connect("scheduler", nats.url, "scheduler", nats.password("scheduler"), replica=streams.REPLICAS)
+        await server.bus("scheduler", replica=streams.REPLICAS)
 
 
 async def test_every_service_may_do_its_own_work(login: Login) -> None:

@@ -1,22 +1,16 @@
 """The fence of the decision log, against a real server (R4)."""
 
 import asyncio
-import signal
 
 import pytest
 
-from devcluster.nats_server import NatsServer
 from shared.bus.interface import Appended, Logged, LostRace, StreamsLost, Unknown
 from shared.bus.nats_bus import NatsGatewayBus
 from shared.events import subjects
-from shared.events.decisions import Batch, EpochOpened, Positions
-from tests.integration.bus.conftest import Connect, eventually
-
-pytestmark = pytest.mark.integration
-
-
-def batch(author: str, after: int, epoch: int = 1) -> Batch:
-    return Batch(author=author, positions=Positions(epoch=epoch, decisions=after), decided_ns=1)
+from shared.events.decisions import Batch, EpochOpened
+from tests.contract.bus.conftest import Connect, eventually
+from tests.contract.bus.messages import batch
+from tests.contract.bus.servers import Server
 
 
 async def read_log(gateway: NatsGatewayBus, count: int, after: int = 0) -> list[Logged]:
@@ -36,7 +30,7 @@ async def test_of_two_writers_exactly_one_wins_each_position(gateway: NatsGatewa
     first, second = await service("scheduler"), await service("scheduler", replica=1)
     winners = []
     for last in range(1, 31):
-        results = await asyncio.gather(first.append(batch("first", last)), second.append(batch("second", last)))
+        results = await asyncio.gather(first.append(batch(last, "first")), second.append(batch(last, "second")))
         assert {type(r) for r in results} == {Appended, LostRace}
         winners += [author for author, r in zip(("first", "second"), results, strict=True) if isinstance(r, Appended)]
         assert [r.position for r in results if isinstance(r, Appended)] == [last + 1]
@@ -50,61 +44,61 @@ async def test_behind_and_ahead_of_the_log_both_lose(gateway: NatsGatewayBus, se
     await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
     scheduler = await service("scheduler")
     for wrong in (0, 2, 99):
-        assert isinstance(await scheduler.append(batch("s", wrong)), LostRace)
-    assert isinstance(await scheduler.append(batch("s", 1, epoch=2)), LostRace)
-    assert await scheduler.append(batch("s", 1)) == Appended(2)
+        assert isinstance(await scheduler.append(batch(wrong, "s")), LostRace)
+    assert isinstance(await scheduler.append(batch(1, epoch=2)), LostRace)
+    assert await scheduler.append(batch(1, "s")) == Appended(2)
 
 
 async def test_no_answer_is_unknown_and_the_entry_may_be_there(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect
+    server: Server, gateway: NatsGatewayBus, service: Connect
 ) -> None:
     await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
     scheduler = await service("scheduler")
-    await nats.kill(signal.SIGSTOP)
+    await server.stall()
     try:
-        result = await scheduler.append(batch("stalled", 1))
+        result = await scheduler.append(batch(1, "stalled"))
     finally:
-        await nats.kill(signal.SIGCONT)
+        await server.resume()
     assert isinstance(result, Unknown)
     entries = await read_log(gateway, 2)
     assert [e.entry.author for e in entries if isinstance(e.entry, Batch)] == ["stalled"]
     # Looking before deciding again is what keeps it from being there twice.
-    assert isinstance(await scheduler.append(batch("stalled", 1)), LostRace)
+    assert isinstance(await scheduler.append(batch(1, "stalled")), LostRace)
 
 
 async def test_a_connection_that_breaks_is_unknown_and_one_that_is_away_writes_nothing(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect
+    server: Server, gateway: NatsGatewayBus, service: Connect
 ) -> None:
     await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
     scheduler = await service("scheduler")
-    await nats.kill(signal.SIGSTOP)
-    appending = asyncio.create_task(scheduler.append(batch("broken", 1)))
+    await server.stall()
+    appending = asyncio.create_task(scheduler.append(batch(1, "broken")))
 
     async def sent() -> bool:
         return bool(scheduler._connection._waiting)
 
     await eventually(sent)
-    await nats.kill(signal.SIGKILL)
+    await server.stop()
     assert isinstance(await appending, Unknown)
 
     async def away() -> bool:
         return not scheduler.connected
 
     await eventually(away)
-    assert isinstance(await scheduler.append(batch("away", 1)), LostRace)
-    await nats.start()
+    assert isinstance(await scheduler.append(batch(1, "away")), LostRace)
+    await server.start()
 
 
 async def test_the_gateway_reads_on_from_where_it_was(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect
+    server: Server, gateway: NatsGatewayBus, service: Connect
 ) -> None:
     await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
     scheduler = await service("scheduler")
     for last in range(1, 5):
-        await scheduler.append(batch(f"b{last}", last))
+        await scheduler.append(batch(last, f"b{last}"))
 
     async def appended() -> bool:
-        return isinstance(await scheduler.append(batch("later", 5)), Appended)
+        return isinstance(await scheduler.append(batch(5, "later")), Appended)
 
     found: list[int] = []
     log = gateway.log(shard="0", epoch=1, after=2)
@@ -112,7 +106,7 @@ async def test_the_gateway_reads_on_from_where_it_was(
         async for entries in log:
             found += [e.position for e in entries]
             if found == [3, 4, 5]:
-                await nats.restart()
+                await server.restart()
                 await eventually(appended)
             if found[-1] == 6:
                 break
@@ -124,7 +118,7 @@ async def test_entries_that_vanish_unread_are_said_to_be_lost(gateway: NatsGatew
     await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
     scheduler = await service("scheduler")
     for last in range(1, 5):
-        await scheduler.append(batch("s", last))
+        await scheduler.append(batch(last, "s"))
     await gateway._js.purge_below(subjects.decisions_stream("0", 1), 5)
     with pytest.raises(StreamsLost, match="removed unseen"):
         await read_log(gateway, 3, after=2)

@@ -1,12 +1,10 @@
 """Commands: what is on the stream is what is open; malformed and poisonous ones get their outcome."""
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from devcluster.nats_server import NatsServer
 from shared.bus.commands import DeliveryCounter
 from shared.bus.interface import OpenCommand, Settled
 from shared.bus.nats_bus import NatsGatewayBus
@@ -14,9 +12,8 @@ from shared.bus.publishing import Ack, Failure, Outgoing
 from shared.events import commands, subjects
 from shared.events.outcomes import CommandOutcome
 from shared.events.streams import DELIVERY_LIMIT
-from tests.integration.bus.conftest import WITHIN_S, Connect, Reader, eventually
-
-pytestmark = pytest.mark.integration
+from tests.contract.bus.conftest import WITHIN_S, Connect, Reader, eventually
+from tests.contract.bus.servers import Server
 
 
 def priority(id_: str, value: int, name: str = "w") -> commands.SetPriority:
@@ -82,16 +79,16 @@ async def test_the_same_attempt_published_twice_is_one(gateway: NatsGatewayBus, 
 
 
 async def test_reading_goes_on_after_a_restart_and_after_a_wipe(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect
+    server: Server, gateway: NatsGatewayBus, service: Connect
 ) -> None:
     queue_manager = await service("queue_manager")
     steps = gateway.commands()
     await queue_manager.command([priority("a", 1, "a"), priority("b", 1, "b")])
     assert len(await take(steps, 2)) == 2
-    await nats.restart()
+    await server.restart()
     await queue_manager.command([priority("c", 1, "c")])
     assert [o.command.id for o in await take(steps, 1)] == ["c"]
-    await nats.wipe()
+    await server.wipe()
     commanding = asyncio.create_task(queue_manager.command([priority("d", 1, "d")]))
     async with asyncio.timeout(WITHIN_S):
         await gateway.wait_reconnect(1)
@@ -152,7 +149,7 @@ async def test_poison_is_moved_aside_at_the_limit(gateway: NatsGatewayBus, servi
 
 
 async def test_a_burst_survives_a_kill_and_is_there_once(
-    nats: NatsServer, gateway: NatsGatewayBus, service: Connect
+    server: Server, gateway: NatsGatewayBus, service: Connect
 ) -> None:
     queue_manager = await service("queue_manager")
     burst = [priority(f"c{i}", i, f"w{i}") for i in range(5000)]
@@ -162,8 +159,8 @@ async def test_a_burst_survives_a_kill_and_is_there_once(
         return (await gateway._js.stream_info("COMMANDS")).state.messages > 100
 
     await eventually(begun)
-    await nats.kill()
-    await nats.start()
+    await server.stop()
+    await server.start()
     async with asyncio.timeout(WITHIN_S):
         await commanding
     state = (await gateway._js.stream_info("COMMANDS")).state
@@ -172,19 +169,19 @@ async def test_a_burst_survives_a_kill_and_is_there_once(
 
 
 async def test_a_stalled_server_costs_one_time_out_not_one_per_message(
-    nats: NatsServer, service: Connect, gateway: NatsGatewayBus
+    server: Server, service: Connect, gateway: NatsGatewayBus
 ) -> None:
     publisher = (await service("queue_manager"))._publisher
     messages = [
         Outgoing(commands.subject_of("queue_manager", c), commands.codec.encode(c))
         for c in (priority(f"c{i}", i, f"w{i}") for i in range(6000))
     ]
-    await nats.kill(signal.SIGSTOP)
+    await server.stall()
     try:
         async with asyncio.timeout(WITHIN_S):
             results = await publisher.try_all(messages, timeout_s=0.5)
     finally:
-        await nats.kill(signal.SIGCONT)
+        await server.resume()
     assert not any(isinstance(r, Ack) for r in results)
     assert {r.sent for r in results[-100:] if isinstance(r, Failure)} == {False}
     async with asyncio.timeout(WITHIN_S):
