@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.metrics.transitions import became, first_admission, observations, why_evicted
+from services.metrics.transitions import became, observations, why_evicted
 from services.metrics.view import Objects, View
 from shared.api import names
 from shared.bus.interface import Logged, ObjectChanged, Settled
@@ -28,8 +28,6 @@ class Memory:
         """Queues and cohorts by kind and key, as they were then."""
         self.evicted_for: dict[str, set[tuple[str, str]]] = {}
         """Reasons and causes for which a workload (by uid) was counted as evicted."""
-        self.first_admitted: dict[str, int] = {}
-        """When an unfinished workload (by uid) was first admitted, as far as that was seen."""
         self.preemptions: dict[tuple[int, int, int], Preempt] = {}
 
     def reset(self) -> None:
@@ -78,23 +76,14 @@ def object_changed(memory: Memory, recorder: Recorder, item: ObjectChanged) -> N
     if isinstance(new, Workload):
         if memory.live and isinstance(old, Workload):
             _count(memory, recorder, old, new)
-        _note_admission(memory, new)
     elif isinstance(new, LocalQueue) and memory.view.shown_local_queue(new.key) is None:
         recorder.forget({"name": new.name, "namespace": new.namespace})
     elif old is not None:
         _forget_unnamed_cohort(memory, recorder, old)
 
 
-def _note_admission(memory: Memory, workload: Workload) -> None:
-    at = first_admission(workload, memory.first_admitted.get(workload.uid, 0))
-    if workload.finished:
-        memory.first_admitted.pop(workload.uid, None)
-    elif at:
-        memory.first_admitted[workload.uid] = at
-
-
 def _count(memory: Memory, recorder: Recorder, old: Workload, new: Workload) -> None:
-    for seen in observations(old, new, memory.first_admitted.get(new.uid, 0)):
+    for seen in observations(old, new):
         _record(memory, recorder, seen.name, seen.labels, seen.value, new)
         if seen.name == "evicted_workloads_total":
             evicted = became(old, new, "Evicted")
@@ -127,7 +116,6 @@ def _record(
 
 def _forget(memory: Memory, recorder: Recorder, gone: Object) -> None:
     memory.evicted_for.pop(gone.uid, None)
-    memory.first_admitted.pop(gone.uid, None)
     if isinstance(gone, ClusterQueue):
         recorder.forget({"cluster_queue": gone.name})
         recorder.forget({"preempting_cluster_queue": gone.name})

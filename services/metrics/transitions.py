@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from shared.api import names
-from shared.decide.workload_changes import eviction_end
+from shared.decide.workload_changes import eviction_end, execution_s
 from shared.events.objects import Condition, Workload
 
 
@@ -48,14 +48,8 @@ def waiting_since(workload: Workload) -> int:
     return max(workload.created, requeued.changed if requeued else 0)
 
 
-def first_admission(workload: Workload, earlier: int = 0) -> int:
-    """When it was first admitted (seconds), as far as this state and `earlier`, what was known before, tell; 0 if never."""
-    admitted = true(workload, "Admitted")
-    return earlier or (admitted.changed if admitted else 0)
-
-
-def observations(old: Workload, new: Workload, first_admitted: int = 0) -> list[Observation]:
-    """Counters and histograms touched by the step from `old` to `new`, two states of one workload. `first_admitted`: seconds, 0 if not known."""
+def observations(old: Workload, new: Workload) -> list[Observation]:
+    """Counters and histograms touched by the step from `old` to `new`, two states of one workload."""
     found: list[Observation] = []
     if old.uid != new.uid or old.finished:
         return found
@@ -70,10 +64,10 @@ def observations(old: Workload, new: Workload, first_admitted: int = 0) -> list[
 
     if new.finished:
         both("finished_workloads_total")
-        # Whatever lies between an eviction and the next admission included: not the time it was admitted in all.
-        finished, started = true(new, "Finished"), first_admission(old, first_admitted)
-        if finished and started:
-            both("execution_time_seconds", max(0, finished.changed - started))
+        finished = true(new, "Finished")
+        ran = execution_s(true(old, "Admitted"), finished, old.past_execution_s)
+        if ran is not None:
+            both("execution_time_seconds", ran)
         if finished and finished.reason == names.REASON_SLICE_REPLACED:
             found.append(Observation("replaced_workload_slices_total", (cluster_queue,)))
         return found

@@ -129,7 +129,7 @@ EVENTS: tuple[Family, ...] = (
     _waits("admission_checks_wait_time_seconds", 14, "From quota reserved to admission."),
     _waits("ready_wait_time_seconds", 14, "From creation or requeue to pods ready."),
     _waits("admitted_until_ready_wait_time_seconds", 14, "From admission to pods ready."),
-    _waits("execution_time_seconds", 16, "From the first admission to the end."),
+    _waits("execution_time_seconds", 16, "How long it was admitted in all."),
     _waits(
         "pods_ready_to_evicted_time_seconds", 14, "From pods ready to eviction.", (*_CQ, "reason", "underlying_cause")
     ),
@@ -149,7 +149,7 @@ EVENTS: tuple[Family, ...] = (
     _waits("local_queue_admission_checks_wait_time_seconds", 14, "From quota reserved to admission.", _LQ_CLASS, _L),
     _waits("local_queue_ready_wait_time_seconds", 14, "From creation or requeue to pods ready.", _LQ_CLASS, _L),
     _waits("local_queue_admitted_until_ready_wait_time_seconds", 14, "From admission to pods ready.", _LQ_CLASS, _L),
-    _waits("local_queue_execution_time_seconds", 16, "From the first admission to the end.", _LQ_CLASS, _L),
+    _waits("local_queue_execution_time_seconds", 16, "How long it was admitted in all.", _LQ_CLASS, _L),
     _counter(
         "cohort_subtree_admitted_workloads_total",
         ("cohort", "priority_class"),

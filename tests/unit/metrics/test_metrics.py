@@ -93,6 +93,8 @@ def test_the_end() -> None:
     found = named(observations(ADMITTED, FINISHED))
     assert found["finished_workloads_total"] == (("cq", "high"), 1)
     assert found["execution_time_seconds"] == (("cq", "high"), 60)
+    resumed = named(observations(step(ADMITTED, *ADMITTED.conditions, past_execution_s=40), FINISHED))
+    assert resumed["execution_time_seconds"] == (("cq", "high"), 100)
     assert observations(FINISHED, step(FINISHED, *FINISHED.conditions, finished=True)) == []
 
 
@@ -310,14 +312,6 @@ def test_the_cause_of_a_time_out_is_what_was_waited_for(cause: str) -> None:
     evicted = step(waiting, *waiting.conditions, condition("Evicted", 150, reason="PodsReadyTimeout"), evictions=1)
     found = named(observations(waiting, evicted))
     assert found["evicted_workloads_total"] == (("cq", "PodsReadyTimeout", cause, "high"), 1)
-
-
-def test_execution_is_timed_from_the_first_admission() -> None:
-    service = Service()
-    again = step(RELEASED, condition("QuotaReserved", 160), condition("Admitted", 160), admission=ADMISSION)
-    done = step(again, condition("Finished", 190, reason="Succeeded"), finished=True)
-    service.see(*LIVE, change(ADMITTED), change(EVICTED), change(RELEASED), change(again), change(done))
-    assert service.value("execution_time_seconds_sum", cluster_queue="cq", priority_class="high") == 60
 
 
 def test_a_replaced_slice_is_counted() -> None:
