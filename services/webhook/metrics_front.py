@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
@@ -23,6 +24,7 @@ from aiohttp import web
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError
 from shared.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
+from shared.runtime.overview import merged
 from shared.telemetry.metrics import PREFIX
 
 log = logging.getLogger("sluice.webhook.metrics")
@@ -30,6 +32,8 @@ PATH = "/metrics"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SCRAPE_S = 5.0
 """For so long an instance may take to answer."""
+
+_OURS = re.compile(rf"(# \w+ )?{PREFIX}")
 
 Fetch = Callable[[str], Awaitable[list[str]]]
 """The texts of all instances behind a source."""
@@ -114,27 +118,12 @@ def application(reviews: Reviews, sources: tuple[str, ...], fetch: Fetch) -> web
     return app
 
 
-def together(texts: Iterable[str]) -> str:
+def together(texts: Sequence[str]) -> str:
     """One text of Kueue's families in several; each series once, that of the first text that has it."""
-    heads: dict[str, dict[str, str]] = {}
-    series: dict[str, dict[str, str]] = {}
-    number = 0
-    for text in texts:
-        number += 1
-        family = ""
-        for line in text.splitlines():
-            if line.startswith("# "):
-                _, what, family, *_ = line.split(" ", 3)
-                heads.setdefault(family, {}).setdefault(what, line)
-            elif line and family:
-                key, _, value = line.rpartition(" ")
-                series.setdefault(family, {}).setdefault(key, value)
-    lines = [f"# TYPE sluice_metrics_sources gauge\nsluice_metrics_sources {number}"]
-    for family, values in series.items():
-        if family.startswith(PREFIX):
-            lines += heads[family].values()
-            lines += [f"{key} {value}" for key, value in values.items()]
-    return "\n".join(lines) + "\n"
+    page = merged({str(number): text for number, text in enumerate(texts)})
+    kept = [line for line in page.splitlines() if _OURS.match(line)]
+    head = "# TYPE sluice_metrics_sources gauge"
+    return "\n".join([head, f"sluice_metrics_sources {len(texts)}", *kept]) + "\n"
 
 
 def fetcher(session: aiohttp.ClientSession) -> Fetch:
