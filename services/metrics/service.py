@@ -76,13 +76,18 @@ async def serve(context: Context[MetricsSettings]) -> None:
     recorder = Recorder(context.metrics, role, memory.view.custom.names)
     context.metrics.register(StateCollector(memory.view, role))
     context.metrics.register(BuildInfo(settings.git_version, settings.git_commit, settings.build_date))
-    async with asyncio.TaskGroup() as tasks:
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            if lease is not None:
+                tasks.create_task(_stand(lease, recorder))
+            async for items in context.bus.feed(kinds=KINDS, decisions=True, outcomes=True):
+                for item in items:
+                    fold(memory, recorder, item)
+                context.health.ready(memory.live, "replaying")
+    finally:
         if lease is not None:
-            tasks.create_task(_stand(lease, recorder))
-        async for items in context.bus.feed(kinds=KINDS, decisions=True, outcomes=True):
-            for item in items:
-                fold(memory, recorder, item)
-            context.health.ready(memory.live, "replaying")
+            # Until it expires nobody would count.
+            await lease.release()
 
 
 async def _stand(lease: Lease, recorder: Recorder) -> None:
