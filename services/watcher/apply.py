@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from services.watcher.admission_events import AdmissionEvents
 from services.watcher.commands import CommandRunner
+from services.watcher.creation_latency import Created, not_measured
 from services.watcher.decisions import DecisionLog
 from services.watcher.job_control import JobControl, job_of
 from services.watcher.job_runs import JobRuns
@@ -57,6 +58,7 @@ class Gateway:
         metrics: CollectorRegistry,
         now: Callable[[], float],
         jobs: JobSettings | None = None,
+        created: Created = not_measured,
     ) -> None:
         if jobs is None:
             jobs = job_settings(Configured(), settings.namespace)
@@ -83,7 +85,7 @@ class Gateway:
             store=store,
             writer=self._writer,
             control=control,
-            one=OneWorkload(store, client, self._writer, control, jobs, tracer),
+            one=OneWorkload(store, client, self._writer, control, jobs, tracer, created),
             owned=self._owned,
             managed=self._managed,
             runs=runs,

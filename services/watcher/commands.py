@@ -229,6 +229,8 @@ class CommandRunner:
                 self._events.note(after, command.event, command.message)
             case commands.SetDeactivationTarget() if command.event:
                 self._events.warn(after, command.event, command.message)
+            case commands.SetCheckState():
+                self._events.check_updated(before, after, command.check)
             case _ if is_admitted(after) and not is_admitted(before):
                 self._events.checks_passed(after)
 

@@ -182,9 +182,11 @@ class Workload(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True,
     incarnation: str = ""
     owners: tuple[Owner, ...] = ()
     annotations: dict[str, str] = {}
-    """Only those that decisions or checks read (gates, boost, `provreq.kueue.x-k8s.io/`)."""
+    """Only those that decisions, checks (gates, boost, `provreq.kueue.x-k8s.io/`) or custom metric labels read."""
     job_uid: str = ""
     finished: bool = False
+    labels: dict[str, str] = {}
+    """Only those that custom metric labels read."""
 
 
 class FlavorQuota(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -247,6 +249,9 @@ class ClusterQueue(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=T
     status_reservation: QueueUsage = QueueUsage()
     status_usage: QueueUsage = QueueUsage()
     conditions: tuple[Condition, ...] = ()
+    labels: dict[str, str] = {}
+    """Only those that metrics read, as with the annotations."""
+    annotations: dict[str, str] = {}
 
 
 class LocalQueue(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.LocalQueue/1"):
@@ -263,6 +268,9 @@ class LocalQueue(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
     status_reservation: QueueUsage = QueueUsage()
     status_usage: QueueUsage = QueueUsage()
     conditions: tuple[Condition, ...] = ()
+    labels: dict[str, str] = {}
+    """Only those that metrics read, as with the annotations."""
+    annotations: dict[str, str] = {}
 
 
 class Cohort(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.Cohort/1"):
@@ -271,6 +279,9 @@ class Cohort(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, t
     fair_weight: str = "1"
     weighted_share: int | None = None
     """status.fairSharing.weightedShare; None = no such status."""
+    labels: dict[str, str] = {}
+    """Only those that metrics read, as with the annotations."""
+    annotations: dict[str, str] = {}
 
 
 class ResourceFlavor(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.ResourceFlavor/1"):

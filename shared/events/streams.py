@@ -106,7 +106,7 @@ STREAMS: tuple[Stream, ...] = (
 )
 
 LEASES_BUCKET = "LEASES"
-LEASE_HOLDERS = ("scheduler", "queue_manager", "preemptor")
+LEASE_HOLDERS = ("scheduler", "queue_manager", "preemptor", "metrics")
 """Roles that run one active instance; the gateway's lease is a Kubernetes Lease."""
 LEASE_TTL_S = 3
 

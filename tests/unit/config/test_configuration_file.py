@@ -286,7 +286,6 @@ def test_what_has_no_effect_yet_is_told(file: File) -> None:
         "featureGates: {FailureRecoveryPolicy: true, PartialAdmission: false}\n"
     )
     assert configured.unused == (
-        "metrics.customLabels",
         "multiKueue",
         "feature gate FailureRecoveryPolicy=true",
     )
