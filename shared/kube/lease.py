@@ -221,10 +221,20 @@ class LeaderLease:
         seen = self._seen
         if seen is None:
             return
-        spec = msgspec.structs.replace(seen.spec, holder_identity="", renew_time=_micro_time())
-        free = _Lease(_Metadata(resource_version=seen.metadata.resource_version, annotations=self.annotations), spec)
         try:
-            await self._client.patch(LEASES, self._namespace, self._name, msgspec.json.encode(free))
+            for _ in range(2):
+                spec = msgspec.structs.replace(seen.spec, holder_identity="", renew_time=_micro_time())
+                version = seen.metadata.resource_version
+                free = _Lease(_Metadata(resource_version=version, annotations=self.annotations), spec)
+                try:
+                    await self._client.patch(LEASES, self._namespace, self._name, msgspec.json.encode(free))
+                    return
+                except Conflict:
+                    # Mostly our own renewal, which was on its way when we were cancelled.
+                    found = await self._read()
+                    if found is None or found.spec.holder_identity != self.identity:
+                        return
+                    seen = found
         except ApiError as error:
             log.warning("lease not released: %s", error)
 
