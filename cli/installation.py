@@ -218,7 +218,7 @@ def pointed_webhooks(manifest: Manifest, wanted: Wanted, user: str) -> Manifest:
     webhooks = []
     for webhook in manifest["webhooks"]:
         condition = {
-            "name": "not-the-watcher",
+            "name": names.NOT_THE_WATCHER,
             "expression": f"request.userInfo.username != {msgspec.json.encode(user).decode()}",
         }
         changed = {**webhook, "clientConfig": _client_config(webhook, wanted), "matchConditions": [condition]}

@@ -267,10 +267,17 @@ class Certificates:
         return data
 
     def _complete(self, configuration: _Document, bundle: str) -> bool:
-        """Put CA and URL into every webhook; whether anything changed."""
-        changed = False
-        webhooks = configuration.get("webhooks")
-        for webhook in webhooks if isinstance(webhooks, list) else ():
+        """Put CA and URL into every webhook, and drop those of Kueue's that an apply left there; whether anything changed."""
+        found = configuration.get("webhooks")
+        webhooks = found if isinstance(found, list) else []
+        ours = [w for w in webhooks if _is_ours(w)]
+        changed = 0 < len(ours) < len(webhooks)
+        if changed:
+            # Each of them refuses what it is asked about, since nobody answers for it.
+            names_left = [w.get("name") for w in webhooks if not _is_ours(w)]
+            log.warning("webhooks of Kueue removed", extra={"webhooks": names_left})
+            configuration["webhooks"] = webhooks = ours
+        for webhook in webhooks:
             wanted = self._pointed(webhook["clientConfig"], bundle)
             if wanted != webhook["clientConfig"]:
                 webhook["clientConfig"] = wanted
@@ -285,6 +292,10 @@ class Certificates:
             wanted.pop("service", None)
             wanted["url"] = self._url + path
         return wanted
+
+
+def _is_ours(webhook: _Document) -> bool:
+    return any(c.get("name") == names.NOT_THE_WATCHER for c in webhook.get("matchConditions") or ())
 
 
 def _name(common_name: str) -> x509.Name:

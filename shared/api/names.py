@@ -36,6 +36,8 @@ RESOURCE_PODS: Final = "pods"
 MULTIKUEUE_CONTROLLER: Final = f"{GROUP}/multikueue"
 PROVISIONING_REQUEST_CONTROLLER: Final = f"{GROUP}/provisioning-request"
 
+NOT_THE_WATCHER = "not-the-watcher"
+"""The match condition that every webhook of Sluice has; one of Kueue's configurations without it was left there by Kueue."""
 CONVERSION_SERVICE: Final = "kueue-conversion-service"
 """The webhook's other Service: it leads to instances that are not ready too."""
 

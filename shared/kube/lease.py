@@ -4,7 +4,7 @@
 2. Held: renew every `renew_s`. What `annotations` holds travels with the renewals; `save()` writes it at once.
 3. A renewal that was refused, or none that succeeded for `duration_s` less half a `renew_s`: lost. `lost` is set and `run` returns, before
    anybody else can have it.
-4. Cancelled while held: give the Lease up, so that a standby need not wait.
+4. Cancelled while held: give the Lease up, so that a standby need not wait (`release`).
 
 Times of other machines are never compared with ours. Nothing here stops work: who works under the Lease watches `lost`, and every write has
 preconditions of its own (R2).
@@ -66,6 +66,7 @@ class LeaderLease:
         identity: str,
         duration_s: float = 3.0,
         renew_s: float = 1.0,
+        release: bool = True,
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -73,6 +74,7 @@ class LeaderLease:
         self.identity = identity
         self._duration_s = duration_s
         self._renew_s = renew_s
+        self._release_when_cancelled = release
         self.annotations: dict[str, str] = {}
         """Of the Lease: as found until it is held, then what is written with the next renewal. Keys cannot be removed."""
         self.held = asyncio.Event()
@@ -104,7 +106,8 @@ class LeaderLease:
         finally:
             if self.is_held:
                 self.lost.set()
-                await self._release()
+                if self._release_when_cancelled:
+                    await self._release()
 
     async def save(self, annotations: dict[str, str]) -> None:
         """Write these annotations now. Raises LeaseLost, or the ApiError of the write (try again)."""
@@ -218,10 +221,20 @@ class LeaderLease:
         seen = self._seen
         if seen is None:
             return
-        spec = msgspec.structs.replace(seen.spec, holder_identity="", renew_time=_micro_time())
-        free = _Lease(_Metadata(resource_version=seen.metadata.resource_version, annotations=self.annotations), spec)
         try:
-            await self._client.patch(LEASES, self._namespace, self._name, msgspec.json.encode(free))
+            for _ in range(2):
+                spec = msgspec.structs.replace(seen.spec, holder_identity="", renew_time=_micro_time())
+                version = seen.metadata.resource_version
+                free = _Lease(_Metadata(resource_version=version, annotations=self.annotations), spec)
+                try:
+                    await self._client.patch(LEASES, self._namespace, self._name, msgspec.json.encode(free))
+                    return
+                except Conflict:
+                    # Mostly our own renewal, which was on its way when we were cancelled.
+                    found = await self._read()
+                    if found is None or found.spec.holder_identity != self.identity:
+                        return
+                    seen = found
         except ApiError as error:
             log.warning("lease not released: %s", error)
 

@@ -167,6 +167,7 @@ async def _connect(service: str, settings: BaseSettings, secret: str) -> NatsBus
             replica=settings.replica,
             shard=settings.shard,
             tls=tls,
+            stream_replicas=settings.nats_stream_replicas,
         )
     return await connect(
         service, settings.nats_url, user, secret, replica=settings.replica, shard=settings.shard, tls=tls

@@ -28,7 +28,7 @@ from services.watcher.certificates import (
 from shared.api.crd_kinds import CONVERTED as CONVERTED_DEFINITIONS
 from shared.kube.client import KubeClient
 from shared.kube.errors import Conflict, Forbidden
-from shared.kube.resources import CRDS, SECRETS
+from shared.kube.resources import CRDS, SECRETS, Resource
 from tests.unit.kube.api_server import ApiServer, client_of, status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -226,6 +226,24 @@ async def test_made_when_missing_and_then_left_alone(world: World) -> None:
     assert len(world.writes()) == 4
     await world.keeper().ensure()
     assert len(world.writes()) == 4
+
+
+def webhooks_of(world: World, resource: Resource, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = world.api.objects[resource.plural][("", name)]["webhooks"]
+    return found
+
+
+async def test_webhooks_that_kueue_left_beside_ours_are_removed(world: World) -> None:
+    (mutating, name), (validating, other) = CONFIGURATIONS
+    ours = {"matchConditions": [{"name": "x", "expression": "true"}, {"name": "not-the-watcher", "expression": "true"}]}
+    webhooks_of(world, mutating, name)[0].update(ours)
+    await world.keeper().ensure()
+    assert [w["name"] for w in webhooks_of(world, mutating, name)] == ["a"]
+    # One that is Kueue's alone is not ours to empty.
+    assert [w["name"] for w in webhooks_of(world, validating, other)] == ["a", "b"]
+    writes = len(world.writes())
+    await world.keeper().ensure()
+    assert len(world.writes()) == writes
 
 
 async def test_a_url_replaces_the_service_and_is_among_the_names(world: World) -> None:
