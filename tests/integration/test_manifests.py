@@ -161,7 +161,13 @@ async def test_a_drain_takes_one_webhook_at_a_time(cluster: DevCluster, tmp_path
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction"
         return await kubectl(cluster, "create", "--raw", path, "-f", str(file))
 
-    both = await asyncio.gather(evict("sluice-webhook-0"), evict("sluice-webhook-1"))
+    # As a drain begins: what is taken away has no place to come back to yet, however fast it would.
+    nodes = (await cluster.kubectl("get", "nodes", "-o", "name")).split()
+    await cluster.kubectl("cordon", *nodes)
+    try:
+        both = await asyncio.gather(evict("sluice-webhook-0"), evict("sluice-webhook-1"))
+    finally:
+        await cluster.kubectl("uncordon", *nodes)
     assert sorted(code for code, _, _ in both) == [0, 1]
     assert "disruption budget" in "".join(err for _, _, err in both)
     # What was taken away comes back, and then the next may go.
