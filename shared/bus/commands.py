@@ -53,13 +53,13 @@ def open_command(message: Received) -> OpenCommand:
 
 
 async def follow(
-    connection: Connection, *, consumer: str, reject: Callable[[Received, str], Awaitable[None]]
+    connection: Connection, *, consumers: tuple[str, ...], reject: Callable[[Received, str], Awaitable[None]]
 ) -> AsyncIterator[list[OpenCommand]]:
     """Open commands, then live. A break is mended behind the last one that was taken; a stream made anew is read from its start."""
     activity = asyncio.Event()
     jetstream = JetStream(connection)
     source = Source(
-        connection, stream=STREAM, consumer=consumer, filters=("sluice.commands.>",), on_activity=activity.set
+        connection, stream=STREAM, consumers=consumers, filters=("sluice.commands.>",), on_activity=activity.set
     )
     created, reconnects, trouble = "", connection.reconnects, 0
     try:

@@ -25,7 +25,7 @@ from shared.bus.counters import Counters
 from shared.bus.epochs import EpochReader
 from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled, Skipped
 from shared.bus.jetstream import TROUBLE, JetStream, JetStreamError, StreamInfo
-from shared.bus.permissions import consumer_name
+from shared.bus.permissions import consumer_names
 from shared.bus.publishing import BACKOFF_S, TRACEPARENT
 from shared.events import decisions, objects, outcomes, subjects
 from shared.events.codec import MalformedMessage
@@ -49,7 +49,6 @@ class NatsFeed:
         connection: Connection,
         *,
         service: str,
-        replica: int,
         shard: str,
         kinds: Sequence[str],
         decisions: bool,
@@ -64,7 +63,6 @@ class NatsFeed:
         self._connection = connection
         self._js = JetStream(connection)
         self._service = service
-        self._replica = replica
         self._shard = shard
         self._counters = counters
         self._move_aside = move_aside
@@ -305,7 +303,7 @@ class NatsFeed:
         return Source(
             self._connection,
             stream=stream,
-            consumer=consumer_name(self._service, self._replica, purpose),
+            consumers=consumer_names(self._service, purpose),
             filters=filters,
             contiguous=contiguous,
             last_per_subject=last_per_subject,

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 async def follow(
     connection: Connection,
     *,
-    consumer: str,
+    consumers: tuple[str, ...],
     shard: str,
     epoch: int,
     after: int,
@@ -36,7 +36,7 @@ async def follow(
     source = Source(
         connection,
         stream=stream,
-        consumer=consumer,
+        consumers=consumers,
         filters=(subjects.decisions(shard, epoch),),
         contiguous=True,
         on_activity=activity.set,

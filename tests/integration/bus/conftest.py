@@ -29,7 +29,7 @@ Connect = Callable[..., Awaitable[NatsBus]]
 
 @pytest.fixture
 async def service(nats: NatsServer) -> AsyncIterator[Connect]:
-    """`await service("scheduler", replica=1)`."""
+    """`await service("scheduler")`."""
     async with AsyncExitStack() as stack:
 
         async def connected(name: str, **options: Any) -> NatsBus:

@@ -27,7 +27,7 @@ async def stored(gateway: NatsGatewayBus, subject: str = SUBJECT) -> tuple[str, 
 
 
 async def other_gateway(nats: NatsServer) -> NatsGatewayBus:
-    bus = await connect("watcher", nats.url, "watcher", nats.password("watcher"), replica=1, gateway=True)
+    bus = await connect("watcher", nats.url, "watcher", nats.password("watcher"), gateway=True)
     await bus.ensure_streams()
     return bus
 

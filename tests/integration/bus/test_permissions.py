@@ -179,7 +179,7 @@ async def test_nobody_listens_where_it_should_not(nats: NatsServer, login: Login
 
 @asynccontextmanager
 async def another_gateway(nats: NatsServer) -> AsyncIterator[NatsGatewayBus]:
-    bus = await connect("watcher", nats.url, "watcher", nats.password("watcher"), replica=1, gateway=True)
+    bus = await connect("watcher", nats.url, "watcher", nats.password("watcher"), gateway=True)
     await bus.ensure_streams()
     await bus.load_objects()
     yield bus
@@ -234,8 +234,6 @@ async def test_event_readers_hear_their_namespaces_and_can_say_nothing(login: Lo
 async def test_wrong_password_is_said_at_once(nats: NatsServer) -> None:
     with pytest.raises(PermissionError, match="scheduler"):
         await connect("scheduler", nats.url, "scheduler", "wrong")
-    with pytest.raises(ValueError, match="replica"):
-        await connect("scheduler", nats.url, "scheduler", nats.password("scheduler"), replica=streams.REPLICAS)
 
 
 async def test_every_service_may_do_its_own_work(login: Login) -> None:
