@@ -1,7 +1,8 @@
 """The loop of provisioning_request.
 
 1. Fold workloads, admission checks, ProvisioningRequestConfigs and ProvisioningRequests; nothing is done before the view is complete.
-2. A change puts the workloads and checks that it concerns on the agenda (handlers.py). One instance, by lease, looks at them at once, the others a stagger later.
+2. A change puts the workloads and checks that it concerns on the agenda (handlers.py). The instance that holds the lease looks at them at once, the
+   others a stagger later.
 3. For a check of our controller: say whether it can work (activity.py).
 4. For a workload: bring its requests and its checks' states nearer to what they should be (provisioning.py).
 5. Send what is not asked for already, and wait for its outcome and for the view to show it.

@@ -17,6 +17,7 @@ from shared.bus.jetstream import TROUBLE as TROUBLE
 from shared.bus.jetstream import JetStream
 from shared.bus.publishing import BACKOFF_S
 from shared.events import commands, streams, subjects
+from shared.events.codec import UnknownVersion
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,8 @@ def open_command(message: Received) -> OpenCommand:
 async def follow(
     connection: Connection, *, consumers: tuple[str, ...], reject: Callable[[Received, str], Awaitable[None]]
 ) -> AsyncIterator[list[OpenCommand]]:
-    """Open commands, then live. A break is mended behind the last one that was taken; a stream made anew is read from its start."""
+    """Open commands, then live. A break is mended behind the last one that was taken; a stream made anew is read from its start. Raises UnknownVersion
+    for a command that is for a gateway of another release."""
     activity = asyncio.Event()
     jetstream = JetStream(connection)
     source = Source(
@@ -85,6 +87,8 @@ async def follow(
             for message in await source.take():
                 try:
                     found.append(open_command(message))
+                except UnknownVersion:
+                    raise
                 except ValueError as error:
                     await reject(message, str(error))
             if found:

@@ -220,7 +220,9 @@ class Source:
                 info = await self._create_as(name, config)
                 if info is not None:
                     return info
-        raise TimeoutError(f"{self.stream} is read by {len(self._names)} others, as {self._names[0]} to {self._names[-1]}")
+        raise TimeoutError(
+            f"{self.stream} is read by {len(self._names)} others, as {self._names[0]} to {self._names[-1]}"
+        )
 
     async def _create_as(self, name: str, config: ConsumerConfig) -> ConsumerInfo | None:
         """None if somebody else reads under that name."""

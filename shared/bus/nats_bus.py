@@ -49,9 +49,7 @@ async def connect(
     connection = Connection(user)
     await connection.open(url, password, name=f"{service} on {socket.gethostname()}, pid {os.getpid()}", tls=tls)
     if gateway:
-        return NatsGatewayBus(
-            connection, shard=shard, stream_replicas=stream_replicas, purge_grace_s=purge_grace_s
-        )
+        return NatsGatewayBus(connection, shard=shard, stream_replicas=stream_replicas, purge_grace_s=purge_grace_s)
     return NatsBus(connection, shard=shard)
 
 

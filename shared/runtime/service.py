@@ -167,9 +167,7 @@ async def _connect(service: str, settings: BaseSettings, secret: str) -> NatsBus
             shard=settings.shard,
             tls=tls,
         )
-    return await connect(
-        service, settings.nats_url, user, secret, shard=settings.shard, tls=tls
-    )
+    return await connect(service, settings.nats_url, user, secret, shard=settings.shard, tls=tls)
 
 
 async def _until(stop: asyncio.Event, work: Awaitable[NatsBus]) -> NatsBus | None:

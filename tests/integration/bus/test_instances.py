@@ -26,7 +26,7 @@ async def vanish(bus: NatsBus) -> None:
     transport = bus._connection._client._transport
     assert transport is not None
     bus._connection._client.options["allow_reconnect"] = False
-    transport.close()
+    transport.close()  # type: ignore[no-untyped-call]
 
 
 async def test_all_read_everything_at_once(gateway: NatsGatewayBus, service: Connect, read: Read) -> None:
@@ -56,7 +56,9 @@ async def test_one_too_many_waits_until_another_is_gone(gateway: NatsGatewayBus,
     began = asyncio.get_running_loop().time()
     await asyncio.wait_for(waiting, WITHIN_S)
     assert name_of(late) == left
-    assert asyncio.get_running_loop().time() - began < consumer.INACTIVE_S, "it waited until the server forgot the other"
+    assert asyncio.get_running_loop().time() - began < consumer.INACTIVE_S, (
+        "it waited until the server forgot the other"
+    )
 
 
 async def test_a_reader_that_was_away_does_not_delete_what_its_name_means_now(

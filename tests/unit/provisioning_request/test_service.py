@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 from prometheus_client import CollectorRegistry
 
 from services.provisioning_request.service import ProvisioningJudge
