@@ -175,6 +175,10 @@ class Stack:
         await service.start()
         return instance
 
+    def instances(self, name: str) -> list[str]:
+        """Names of the instances of a service that there are, the eldest first."""
+        return [instance for instance in self.services if instance.partition("-")[0] == name]
+
     async def remove(self, instance: str, number: signal.Signals = signal.SIGTERM) -> None:
         """End an instance for good: in an orderly way, or by SIGKILL."""
         service = self.services.pop(instance)
