@@ -136,8 +136,8 @@ class NatsServer:
                 ),
                 self._readers,
             )
-            program, *arguments = (*self._launcher, str(nats_binary()), "--config", str(config))
-            command = Command("nats-server", Path(program), tuple(arguments))
+            line = [*self._launcher, str(nats_binary()), "--config", str(config)]
+            command = Command("nats-server", Path(line[0]), tuple(line[1:]))
             self._process = ManagedProcess(command, self.data_dir / "nats.log")
             try:
                 await self.start()

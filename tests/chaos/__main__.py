@@ -12,7 +12,6 @@ A part that stalls ends the run at once; its logs are kept, and where is said.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 
 import uvloop

@@ -44,7 +44,7 @@ class SmallDisk:
         try:
             await self._holder.start()
             async with asyncio.timeout(HELD_WITHIN_S):
-                while not (self.inside / BALLAST).exists():  # noqa: ASYNC110 - of another process
+                while not (self.inside / BALLAST).exists():
                     self._holder.check()
                     await asyncio.sleep(0.02)
         except (OSError, RuntimeError, TimeoutError) as error:

@@ -26,6 +26,8 @@ from tests.integration.stack.manifests import as_list
 ACTIVE_S = 30.0
 FINISH_S = 240.0
 """For what is left when the last fault is over."""
+WARM = 5
+"""Admissions before the first fault."""
 SETTLE_S = 1.0
 """Load between one fault's recovery and the next."""
 
@@ -90,7 +92,7 @@ class Faults:
     async def one(self, fault: Fault, draw: random.Random, total: int) -> None:
         """Do it, wait for the recovery, say so. Raises Stalled."""
         self._done += 1
-        self._load.may_create = max(self._load.may_create, self._load.count * self._done // total)
+        self._load.may_create = self._load.count * (self._done + 1) // (total + 1)
         begin, admissions = time.monotonic(), self._judge.pauses.admissions
         await fault.do(self._stack, draw)
         repaired = self._judge.pauses.admissions
@@ -125,36 +127,54 @@ class Faults:
 
 async def run_faults(options: Options, console: Console, report: Report) -> None:
     """The part with all kinds of faults."""
-    draw = random.Random(options.seed)
-    async with judged(options, console, "faults") as (stack, client, seen, judge):
-        await stack.cluster.kubectl("apply", "-f", "-", stdin=as_list(*QUEUES))
-        if not await seen.until(lambda: len(seen.cluster_queues) == 2, ACTIVE_S):
-            raise Stalled("the ClusterQueues were not seen")
-        load = Load(client, judge, options.jobs, random.Random(options.seed + 1))
-        planned = [fault for fault in faults(stack) if options.only in fault.name]
-        draw.shuffle(planned)
-        planned += [fault for fault in upgrades(draw) if options.only in fault.name]
-        breaking = Faults(stack, judge, load, report, console)
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(load.run())
-                for fault in planned:
-                    await breaking.one(fault, draw, len(planned))
-                load.may_create = load.count
+    try:
+        async with judged(options, console, "faults") as (stack, client, seen, judge):
+            await stack.cluster.kubectl("apply", "-f", "-", stdin=as_list(*QUEUES))
+            if not await seen.until(lambda: len(seen.cluster_queues) == 2, ACTIVE_S):
+                raise Stalled("the ClusterQueues were not seen")
+            load = Load(client, judge, options.jobs, random.Random(options.seed + 1))
+            await _break(options, stack, seen, judge, load, report, console)
             if not await seen.until(load.has_finished, FINISH_S):
                 raise Stalled(f"unfinished after {FINISH_S:.0f} s: {judge.stories()}")
-        except* (Stalled, TimeoutError) as group_:
-            for error in group_.exceptions:
-                report.problems.append(str(error))
-            keep_logs(stack, Path(options.keep or f"chaos-logs-{options.seed}"), "stalled", console)
-            return
-        await stack.wait_ready()
-        names = {f"default/j{number:04}" for number in range(load.count)}
-        uids = {job.key: uid for uid, job in judge.jobs.items()}
-        report.problems += [f"lost: {name} was never seen" for name in sorted(names - set(uids))]
-        judge.finish(expected=list(judge.jobs))
-        report.problems += judge.problems + [f"malformed: {what}" for what in seen.malformed]
-        evictions = sum(len(messages) for messages in judge.evictions.values())
-        report.notes.append(
-            f"{len(judge.jobs)} Jobs, {judge.pauses.admissions} admissions, {evictions} evictions; highest use of a queue {max(judge.peak.values(), default=0)} milli-CPU"
-        )
+            await stack.wait_ready()
+            _verdict(load, seen, judge, report)
+    except (Stalled, TimeoutError) as error:
+        report.problems.append(str(error))
+
+
+async def _break(
+    options: Options, stack: WiredStack, seen: Observer, judge: Judge, load: Load, report: Report, console: Console
+) -> None:
+    """Every kind of fault, then a rolling upgrade; returns when all Jobs are created."""
+    draw = random.Random(options.seed)
+    planned = list(faults(stack))
+    draw.shuffle(planned)
+    planned = [fault for fault in (*planned, *upgrades(draw)) if options.only in fault.name]
+    loading = asyncio.create_task(load.run())
+    load.may_create = load.count // (len(planned) + 1)
+    if not await seen.until(lambda: judge.pauses.admissions >= min(WARM, load.may_create), ACTIVE_S):
+        raise Stalled("nothing was admitted before the first fault")
+    breaking = Faults(stack, judge, load, report, console)
+    try:
+        for fault in planned:
+            await breaking.one(fault, draw, len(planned))
+            if loading.done():
+                loading.result()
+        load.may_create = load.count
+        await loading
+    finally:
+        loading.cancel()
+        await asyncio.wait({loading})
+
+
+def _verdict(load: Load, seen: Observer, judge: Judge, report: Report) -> None:
+    wanted = {f"default/j{number:04}" for number in range(load.count)}
+    found = {job.key for job in judge.jobs.values()}
+    report.problems += [f"lost: {name} was never seen" for name in sorted(wanted - found)]
+    judge.finish(expected=list(judge.jobs))
+    report.problems += [*judge.problems, *(f"malformed: {what}" for what in seen.malformed)]
+    evictions = sum(len(messages) for messages in judge.evictions.values())
+    peak = max(judge.peak.values(), default=0)
+    report.notes.append(
+        f"{len(found)} Jobs, {judge.pauses.admissions} admissions, {evictions} evictions; a queue used up to {peak} milli-CPU"
+    )

@@ -60,14 +60,17 @@ class WiredStack(Stack):
         found = await super().environment(name, instance, port)
         found["SLUICE_NATS_URL"] = f"nats://127.0.0.1:{self.bus.port}"
         if name in WITH_KUBERNETES:
-            file = Path(found[f"{own}KUBECONFIG"])
-            detour = file.with_name(f"through-proxy.{file.name}")
-            direct, through = f":{self.cluster.ports.apiserver}", f":{self.api.port}"
-            detour.touch(mode=0o600)
-            detour.write_text(file.read_text().replace(direct, through))
-            found[f"{own}KUBECONFIG"] = str(detour)
+            found[f"{own}KUBECONFIG"] = str(self._detour(Path(found[f"{own}KUBECONFIG"])))
         if name == "watcher":
             found["SLUICE_WATCHER_WEBHOOK_URL"] = f"https://127.0.0.1:{self.admission.port}"
         if name == "webhook":
             self._webhooks[instance] = int(found["SLUICE_WEBHOOK_WEBHOOK_PORT"])
         return found
+
+    def _detour(self, kubeconfig: Path) -> Path:
+        """The same file with the proxy's port."""
+        detour = kubeconfig.with_name(f"through-proxy.{kubeconfig.name}")
+        detour.touch(mode=0o600)
+        direct, through = f":{self.cluster.ports.apiserver}", f":{self.api.port}"
+        detour.write_text(kubeconfig.read_text().replace(direct, through))
+        return detour
