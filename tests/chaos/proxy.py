@@ -26,9 +26,9 @@ class Proxy:
         """Of all connections and directions together; None: as fast as it goes."""
 
     async def start(self, port: int) -> None:
-        """Raises OSError if the port is taken."""
+        """Raises OSError if the port is taken; 0 takes a free one."""
         self._server = await asyncio.start_server(self._serve, LOOPBACK, port, limit=CHUNK)
-        self.port = port
+        self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         """End every connection."""
