@@ -44,13 +44,13 @@ class DeliveryCounter:
         self._failures.pop((stream, sequence), None)
 
 
-def open_command(message: Received) -> OpenCommand:
-    """The command in a message. Raises ValueError if it is none, or stands under a subject that its content does not give it."""
+def open_command(message: Received, stream: str) -> OpenCommand:
+    """The command in a message of the stream that was made then. Raises ValueError if it is none, or stands under a subject that its content does not give it."""
     writer = subjects.parse_command(message.subject).writer
     command = commands.codec.decode(message.payload)
     if commands.subject_of(writer, command) != message.subject:
         raise ValueError(f"a {type(command).__name__} for {command.kind} {command.key} under another subject")
-    return OpenCommand(command, writer, message.subject, message.sequence)
+    return OpenCommand(command, writer, message.subject, message.sequence, stream=stream)
 
 
 async def follow(
@@ -86,7 +86,7 @@ async def follow(
             found = []
             for message in await source.take():
                 try:
-                    found.append(open_command(message))
+                    found.append(open_command(message, created))
                 except UnknownVersion:
                     raise
                 except ValueError as error:

@@ -134,7 +134,8 @@ class NatsGatewayBus(NatsBus):
                 self._floor.published(result.seq, *_entry_of(outcome))
 
     async def close_commands(self, commands_: Sequence[OpenCommand]) -> None:
-        """See `GatewayBus.close_commands`: by sequence, so that a newer command under the same subject stays."""
+        """See `GatewayBus.close_commands`: by sequence, so that a newer command under the same subject stays; one of a stream that is gone went with it."""
+        present = self._streams.identities.get("COMMANDS", "")
         room = asyncio.Semaphore(DELETES_IN_FLIGHT)
 
         async def delete(sequence: int) -> None:
@@ -152,7 +153,8 @@ class NatsGatewayBus(NatsBus):
 
         async with asyncio.TaskGroup() as group:
             for command in commands_:
-                group.create_task(delete(command.sequence))
+                if command.stream == present:
+                    group.create_task(delete(command.sequence))
 
     async def move_aside(self, command: OpenCommand, *, attempts: int, error: str) -> None:
         """A command that no attempt could handle: dead letter, outcome, deletion."""
