@@ -17,12 +17,14 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from shared.kube import credentials
-from shared.kube.errors import ApiError, TooManyRequests, Unauthorized, Unreachable, error_of
-from shared.kube.resources import Resource
+from shared.kube.errors import ApiError, TooManyRequests, Unauthorized, Unreachable, WritesHeld, error_of
+from shared.kube.resources import LEASES, Resource
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+
+READS = ("get", "list")
 
 OnCall = Callable[[str, str, str, int, float], None]
 """(verb, plural, subresource, HTTP status or 0, seconds) of every call, for counting."""
@@ -49,6 +51,8 @@ class KubeClient:
         self._who = who
         self._session = session
         self._on_call = on_call
+        self.may_write: Callable[[], bool] = lambda: True
+        """Asked before each write but that of a Lease: while it says no, writes raise WritesHeld instead of being sent."""
         self.timeout_s = timeout_s
         """Time-out of a call in seconds, unless the call gives its own."""
 
@@ -168,6 +172,8 @@ class KubeClient:
         query: Mapping[str, str] = NO_QUERY,
         timeout_s: float | None = None,
     ) -> bytes:
+        if verb not in READS and resource != LEASES and not self.may_write():
+            raise WritesHeld(0, "WritesHeld", "not the time to write")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
         path = resource.path(namespace, name, subresource)
