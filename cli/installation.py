@@ -106,7 +106,7 @@ async def _identity(client: KubeClient, wanted: Wanted) -> Prepared:
     """The gateway's ServiceAccount if we may act as it: then the owner of these credentials is still told apart, and reviewed, by the webhooks."""
     account = f"system:serviceaccount:{wanted.namespace}:{GATEWAY}"
     acting = await connect(
-        wanted.kubeconfig, user_agent=FIELD_MANAGER, impersonate_user=account, impersonate_group=ALL_RIGHTS
+        wanted.kubeconfig, user_agent=FIELD_MANAGER, impersonate_user=account, impersonate_groups=(ALL_RIGHTS,)
     )
     async with acting:
         try:

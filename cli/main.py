@@ -18,7 +18,7 @@ import typer
 
 from shared.events.streams import SERVICES
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Kubernetes job queueing as event-driven services.")
+app = typer.Typer(no_args_is_help=True, help="Kubernetes job queueing as event-driven services.")
 
 
 @app.command()
@@ -194,9 +194,28 @@ def _run(work: Callable[[], Coroutine[Any, Any, int | None]]) -> int:
         return 130
 
 
+QUICK = ("all-in-one", *(service.replace("_", "-") for service in SERVICES))
+"""Commands for which not even the names of the others are worth an import."""
+
+
 def main() -> None:
     """Entry point of the console script."""
+    if sys.argv[1:2] and sys.argv[1] in QUICK:
+        app()
+        return
+    from cli.ctl.app import add_to
+
+    add_to(app)
     app()
+
+
+def kubectl_plugin() -> None:
+    """Entry point of `kubectl sluice` and `kubectl kueue`: only what is done to queues and workloads."""
+    from cli.ctl.app import add_to
+
+    plugin = typer.Typer(no_args_is_help=True, help="Queues and workloads of Kueue's API.")
+    add_to(plugin)
+    plugin()
 
 
 if __name__ == "__main__":

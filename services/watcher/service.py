@@ -57,7 +57,7 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
         timeout_s=settings.api_timeout_s,
         on_call=_call_counter(ctx.metrics),
         impersonate_user=settings.impersonate_user,
-        impersonate_group=settings.impersonate_group,
+        impersonate_groups=(settings.impersonate_group,) if settings.impersonate_group else (),
     )
     async with client:
         lease = LeaderLease(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import Self
 
 import aiohttp
@@ -30,6 +30,8 @@ OnCall = Callable[[str, str, str, int, float], None]
 """(verb, plural, subresource, HTTP status or 0, seconds) of every call, for counting."""
 
 NO_QUERY: Mapping[str, str] = {}
+DRY_RUN: Mapping[str, str] = {"dryRun": "All"}
+"""Everything but the storing."""
 
 
 class _Preconditions(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -72,6 +74,11 @@ class KubeClient:
         """One object. Raises NotFound and other ApiErrors."""
         return await self._call("get", "GET", resource, namespace, name, subresource, timeout_s=timeout_s)
 
+    async def discover(self, path: str) -> bytes:
+        """A document of discovery: `/apis`, `/apis/batch/v1`, `/version`. Raises ApiErrors."""
+        deadline = asyncio.get_running_loop().time() + self.timeout_s
+        return await self._once("GET", path, NO_QUERY, None, "application/json", deadline)
+
     async def list_page(
         self,
         resource: Resource,
@@ -83,9 +90,14 @@ class KubeClient:
         """One page of a list (`limit` and `continue` go into the query). See list_watch for whole lists."""
         return await self._call("list", "GET", resource, namespace, query=query, timeout_s=timeout_s)
 
-    async def create(self, resource: Resource, namespace: str, body: bytes, *, field_manager: str = "") -> bytes:
+    async def create(
+        self, resource: Resource, namespace: str, body: bytes, *, field_manager: str = "", dry_run: bool = False
+    ) -> bytes:
         """The object as created. Raises AlreadyExists and other ApiErrors."""
-        return await self._call("create", "POST", resource, namespace, body=body, field_manager=field_manager)
+        query = DRY_RUN if dry_run else NO_QUERY
+        return await self._call(
+            "create", "POST", resource, namespace, body=body, field_manager=field_manager, query=query
+        )
 
     async def patch(
         self,
@@ -97,11 +109,12 @@ class KubeClient:
         subresource: str = "",
         field_manager: str = "",
         content_type: str = MERGE_PATCH,
+        dry_run: bool = False,
     ) -> bytes:
         """The object as patched. A `metadata.resourceVersion` in the body is a precondition: Conflict if it is not the current one."""
         return await self._call(
             "patch", "PATCH", resource, namespace, name, subresource, body=body, content_type=content_type,
-            field_manager=field_manager,
+            field_manager=field_manager, query=DRY_RUN if dry_run else NO_QUERY,
         )  # fmt: skip
 
     async def apply(self, resource: Resource, namespace: str, name: str, body: bytes, *, field_manager: str) -> bytes:
@@ -127,12 +140,21 @@ class KubeClient:
         )
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str = "", version: int = 0, propagation: str = ""
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        version: int = 0,
+        propagation: str = "",
+        dry_run: bool = False,
     ) -> bytes:
         """The object (or a Status). With `uid` or `version` only that very object or state: Conflict otherwise."""
         conditions = _Preconditions(uid, str(version) if version else "") if uid or version else None
         body = msgspec.json.encode(_DeleteOptions(conditions, propagation))
-        return await self._call("delete", "DELETE", resource, namespace, name, body=body)
+        query = DRY_RUN if dry_run else NO_QUERY
+        return await self._call("delete", "DELETE", resource, namespace, name, body=body, query=query)
 
     async def watch(
         self, resource: Resource, namespace: str, *, query: Mapping[str, str], idle_s: float
@@ -252,11 +274,11 @@ async def connect(
     timeout_s: float = 2.0,
     on_call: OnCall | None = None,
     impersonate_user: str = "",
-    impersonate_group: str = "",
+    impersonate_groups: Sequence[str] = (),
 ) -> KubeClient:
     """A client as the kubeconfig (or $KUBECONFIG, or the pod's service account) says. Makes no call yet. Raises CredentialsError.
 
-    `impersonate_user` and `impersonate_group`: act as them (give both); the credentials must allow it.
+    `impersonate_user` and `impersonate_groups`: act as them; the credentials must allow it.
     """
     who = await credentials.load(kubeconfig, context)
     connector = aiohttp.TCPConnector(limit=0, ssl=who.tls(), keepalive_timeout=60)
@@ -268,6 +290,6 @@ async def connect(
     ]
     if impersonate_user:
         headers.append(("Impersonate-User", impersonate_user))
-        headers.append(("Impersonate-Group", impersonate_group))
+        headers.extend(("Impersonate-Group", group) for group in impersonate_groups)
     session = aiohttp.ClientSession(connector=connector, headers=CIMultiDict(headers), read_bufsize=1 << 20)
     return KubeClient(who, session, timeout_s=timeout_s, on_call=on_call)

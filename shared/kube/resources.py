@@ -48,6 +48,8 @@ PROVISIONING_REQUEST_CONFIGS: Final = _queueing("provisioningrequestconfigs", na
 
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+PODS: Final = Resource("", "v1", "pods", "Pod")
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 POD_TEMPLATES: Final = Resource("", "v1", "podtemplates", "PodTemplate")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 PRIORITY_CLASSES: Final = Resource(
@@ -55,6 +57,7 @@ PRIORITY_CLASSES: Final = Resource(
 )
 PROVISIONING_REQUESTS: Final = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest")
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
+CORE_EVENTS: Final = Resource("", "v1", "events", "Event")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 VALIDATING_WEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io",

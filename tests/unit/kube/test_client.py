@@ -59,7 +59,7 @@ async def test_acting_as_somebody_else(tmp_path: Path) -> None:
     async with serve(api) as url:
         file = str(kubeconfig(tmp_path, url))
         for user, group in (("system:serviceaccount:a:b", "g"), ("", "")):
-            async with await connect(file, impersonate_user=user, impersonate_group=group) as client:
+            async with await connect(file, impersonate_user=user, impersonate_groups=(group,)) as client:
                 await client.list_page(resources.JOBS)
     first, second = (headers for _, _, _, headers in api.requests)
     assert (first["Impersonate-User"], first["Impersonate-Group"]) == ("system:serviceaccount:a:b", "g")

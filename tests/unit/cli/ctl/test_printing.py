@@ -1,0 +1,76 @@
+"""Output of objects, ages and tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.ctl.cluster import CommandError
+from cli.ctl.printing import DryRun, Style, duration, show, table
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "<invalid>"),
+        (-1, "0s"),
+        (0.9, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (200, "3m20s"),
+        (599, "9m59s"),
+        (600, "10m"),
+        (3 * 3600 - 1, "179m"),
+        (3 * 3600, "3h"),
+        (5 * 3600 + 300, "5h5m"),
+        (47 * 3600, "47h"),
+        (49 * 3600, "2d1h"),
+        (8 * 86400, "8d"),
+        (729 * 86400, "729d"),
+        (750 * 86400, "2y20d"),
+        (9 * 365 * 86400, "9y"),
+    ],
+)
+def test_durations_as_kubectl_says_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+QUEUE = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "LocalQueue",
+    "metadata": {"name": "main", "managedFields": [{"manager": "me"}]},
+}
+
+
+def test_json_and_yaml_leave_managed_fields_out(capsys: pytest.CaptureFixture[str]) -> None:
+    show(QUEUE, Style("json"))
+    assert "managedFields" not in capsys.readouterr().out
+    show(QUEUE, Style("yaml"))
+    assert capsys.readouterr().out == (
+        "apiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata:\n  name: main\n"
+    )
+    show(QUEUE, Style("json", show_managed_fields=True))
+    assert '"manager": "me"' in capsys.readouterr().out
+
+
+def test_names_of_several(capsys: pytest.CaptureFixture[str]) -> None:
+    show([QUEUE, QUEUE], Style("name"))
+    assert capsys.readouterr().out.splitlines() == ["localqueue.kueue.x-k8s.io/main"] * 2
+
+
+def test_several_are_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    show([QUEUE], Style("yaml"))
+    assert capsys.readouterr().out.startswith("apiVersion: v1\nkind: List\n")
+
+
+def test_unknown_words_are_refused() -> None:
+    with pytest.raises(CommandError, match='output format "xml"'):
+        Style("xml")
+    with pytest.raises(CommandError, match=r"invalid dry-run value \(maybe\)"):
+        DryRun.of("maybe")
+    assert Style("jsonpath={.metadata.name}").format == "jsonpath"
+    assert Style(template="{{.}}").format == "go-template"
+
+
+def test_columns_are_as_wide_as_their_content(capsys: pytest.CaptureFixture[str]) -> None:
+    table(("NAME", "AGE"), [("a-long-name", "1s"), ("b", "20m")])
+    assert capsys.readouterr().out.splitlines() == ["NAME          AGE", "a-long-name   1s", "b             20m"]
