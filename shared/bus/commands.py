@@ -45,7 +45,7 @@ class DeliveryCounter:
 
 
 def open_command(message: Received, stream: str) -> OpenCommand:
-    """The command in a message of the stream that was made then. Raises ValueError if it is none, or stands under a subject that its content does not give it."""
+    """The command in a message of the stream made then. Raises ValueError if it is none, or its content gives it another subject."""
     writer = subjects.parse_command(message.subject).writer
     command = commands.codec.decode(message.payload)
     if commands.subject_of(writer, command) != message.subject:
