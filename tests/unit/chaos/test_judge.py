@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from cli.verifier import JobState
 from shared.api.conditions import Condition
 from shared.api.meta import ObjectMeta, OwnerReference
-from shared.api.workload import Workload, WorkloadStatus
+from shared.api.workload import Workload
+from shared.api.workload_status import WorkloadStatus
 from tests.chaos.judge import Judge, Pauses
 
 
@@ -55,7 +58,7 @@ def test_each_admission_begins_a_new_pause_while_others_wait() -> None:
     assert pauses.longest(clock.now + 1) == 0.0
 
 
-def condition(type_: str, status: str = "True", message: str = "") -> Condition:
+def condition(type_: str, status: Literal["True", "False"] = "True", message: str = "") -> Condition:
     return Condition(type=type_, status=status, reason="Test", message=message)
 
 
