@@ -5,6 +5,7 @@ A pause is time in which no workload was admitted although at least one job was 
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable
@@ -63,10 +64,12 @@ class Pauses:
         """How long the present pause lasts."""
         return self._clock() - self._since if self._since is not None else 0.0
 
-    def longest(self, after: float) -> float:
-        """Seconds of the longest pause that ended after that time, the present one included."""
-        past = (pause.seconds for pause in self._past if pause.end >= after)
-        return max(self.present(), max(past, default=0.0))
+    def longest(self, after: float, before: float = math.inf) -> float:
+        """Seconds of the longest pause that ended after that time and began before the other, the present one included."""
+        now = self._clock()
+        present = [Pause(self._since, now)] if self._since is not None else []
+        found = (pause for pause in (*self._past, *present) if pause.end >= after and pause.begin < before)
+        return max((pause.seconds for pause in found), default=0.0)
 
     def _end(self) -> None:
         if self._since is not None:

@@ -83,5 +83,5 @@ class Load:
         draw = self._draw
         labels = {"kueue.x-k8s.io/priority-class": "urgent"} if draw.random() < 0.15 else None
         cpu = draw.choice(("1", "1", "1", "2"))
-        seconds = f"{draw.uniform(0.5, 3):.1f}"
+        seconds = f"{draw.uniform(0.5, 2):.1f}"
         return job(f"j{self.created:04}", draw.choice("ab"), cpu, labels=labels, run_seconds=seconds)

@@ -56,6 +56,8 @@ def test_each_admission_begins_a_new_pause_while_others_wait() -> None:
     assert pauses.admissions == 3
     assert pauses.longest(0) == 4.0
     assert pauses.longest(clock.now + 1) == 0.0
+    # The last one began at 103.
+    assert pauses.longest(0, before=103.0) == 1.0
 
 
 def condition(type_: str, status: Literal["True", "False"] = "True", message: str = "") -> Condition:
