@@ -66,9 +66,3 @@ class SmallDisk:
     def clear(self) -> None:
         """Take the ballast away again."""
         (self.inside / BALLAST).write_bytes(b"")
-
-    def wipe(self) -> None:
-        """Everything but the ballast."""
-        for path in self.inside.iterdir():
-            if path.name != BALLAST:
-                shutil.rmtree(path)

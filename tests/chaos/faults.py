@@ -103,11 +103,21 @@ async def _freeze_nats(stack: WiredStack, draw: random.Random) -> None:
 
 
 async def _wipe_nats(stack: WiredStack, draw: random.Random) -> None:
-    if stack.disk is None:
-        await stack.nats.wipe()
-        return
     await stack.nats.kill(signal.SIGKILL)
-    stack.disk.wipe()
+    stack.replace_store(None)
+    await stack.nats.start()
+
+
+async def _lose_tail(stack: WiredStack, draw: random.Random) -> None:
+    """The host of NATS crashed, and its disk is as it was some seconds before: acknowledged messages are gone, and their sequences are given again."""
+    await stack.nats.kill(signal.SIGSTOP)
+    try:
+        stack.copy_store()
+    finally:
+        await stack.nats.kill(signal.SIGCONT)
+    await asyncio.sleep(draw.uniform(1, 3))
+    await stack.nats.kill(signal.SIGKILL)
+    stack.replace_store(stack.copied_store)
     await stack.nats.start()
 
 
@@ -165,6 +175,7 @@ def faults(stack: WiredStack) -> Iterable[Fault]:
     yield Fault("kill NATS", _kill_nats, lasts_s=2)
     yield Fault("freeze NATS", _freeze_nats, lasts_s=2 * LEASE_S)
     yield Fault("wipe NATS", _wipe_nats)
+    yield Fault("NATS loses its last seconds", _lose_tail, lasts_s=3)
     yield Fault("restart API server", _restart_api_server, lasts_s=10)
     yield Fault("reset connections to NATS", _reset_bus, lasts_s=4)
     yield Fault("reset connections to API server", _reset_api, lasts_s=4)

@@ -20,6 +20,7 @@ class Proxy:
         self._targets = targets
         self._server: asyncio.Server | None = None
         self._open: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()
         self.port = 0
         self.bytes_per_s: float | None = None
@@ -35,6 +36,8 @@ class Proxy:
         if self._server is not None:
             self._server.close()
         self.reset()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1.0)
 
     def reset(self) -> int:
         """End every connection as a crashed host does: both sides get a reset, what was on the way is lost. Returns how many."""
@@ -43,12 +46,17 @@ class Proxy:
             for writer in pair:
                 end: socket.socket | None = writer.get_extra_info("socket")
                 if end is not None:
-                    with contextlib.suppress(OSError):
+                    # One that is just closing has no descriptor any more.
+                    with contextlib.suppress(OSError, ValueError):
                         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
                 writer.transport.abort()
         return count
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         there = await self._connect()
         if there is None:
             writer.transport.abort()

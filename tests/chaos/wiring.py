@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from rich.console import Console
@@ -66,6 +67,27 @@ class WiredStack(Stack):
         if name == "webhook":
             self._webhooks[instance] = int(found["SLUICE_WEBHOOK_WEBHOOK_PORT"])
         return found
+
+    @property
+    def copied_store(self) -> Path:
+        """Where `copy_store` puts it."""
+        return self.folder / "nats-copy"
+
+    def copy_store(self) -> None:
+        """What NATS has on its disk now."""
+        shutil.rmtree(self.copied_store, ignore_errors=True)
+        shutil.copytree(self._store(), self.copied_store)
+
+    def replace_store(self, by: Path | None) -> None:
+        """What NATS, which must not run, finds on its disk when it starts: that copy, or nothing."""
+        shutil.rmtree(self._store())
+        if by is not None:
+            shutil.copytree(by, self._store())
+
+    def _store(self) -> Path:
+        disk = self.disk.inside if self.disk is not None else self.nats.data_dir / "jetstream"
+        # NATS makes a folder of that name in the one it is given.
+        return disk / "jetstream"
 
     def _detour(self, kubeconfig: Path) -> Path:
         """The same file with the proxy's port."""
