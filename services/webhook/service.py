@@ -20,6 +20,7 @@ import msgspec
 from aiohttp import web
 from prometheus_client import Histogram
 
+from services.webhook import conversion_review
 from services.webhook.admission_review import Request, decode, encode, refuse
 from services.webhook.certificate import Certificate, FromFolder, FromSecret
 from services.webhook.handlers import Handler, Handlers
@@ -30,6 +31,8 @@ from shared.kube.client import KubeClient, connect
 from shared.runtime.service import Context
 
 log = logging.getLogger("sluice.webhook")
+MAX_BODY = 64 << 20
+"""A review can hold many objects."""
 
 
 async def serve(context: Context[WebhookSettings]) -> None:
@@ -85,11 +88,16 @@ async def _follow(context: Context[WebhookSettings], known: KnownObjects) -> Non
 
 
 def application(routes: dict[str, Handler], seconds: Histogram) -> web.Application:
-    """The HTTPS side: POST an AdmissionReview to any of the routes."""
-    app = web.Application(client_max_size=8 << 20)
+    """The HTTPS side: POST an AdmissionReview to any of the routes, a ConversionReview to its own."""
+    app = web.Application(client_max_size=MAX_BODY)
+    app.router.add_post(conversion_review.PATH, _convert)
     for path, handler in routes.items():
         app.router.add_post(path, _route(path, handler, seconds))
     return app
+
+
+async def _convert(http: web.Request) -> web.Response:
+    return web.Response(body=conversion_review.respond(await http.read()), content_type="application/json")
 
 
 def _route(path: str, handler: Handler, seconds: Histogram) -> Callable[[web.Request], Awaitable[web.Response]]:

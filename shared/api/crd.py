@@ -18,6 +18,9 @@ from shared.api.schema_hints import Json, RequiredOnWire
 
 Schema = dict[str, Json]
 
+CONVERSION_NAMESPACE = "kueue-system"
+CONVERSION_PATH = "/convert"
+
 
 class PrinterColumn(msgspec.Struct, frozen=True):
     """A column of `kubectl get`; priority 1 shows with `-o wide` only."""
@@ -41,13 +44,15 @@ class CrdVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Crd(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind. `status` says whether it has the status subresource."""
+    """One kind. `status` says whether it has the status subresource, `converted` whether a webhook converts between its versions (else the
+    API server only changes apiVersion and prunes)."""
 
     kind: str
     plural: str
     namespaced: bool = False
     short_names: tuple[str, ...] = ()
     status: bool = False
+    converted: bool = False
     versions: tuple[CrdVersion, ...]
 
     @property
@@ -71,9 +76,24 @@ def manifest(crd: Crd) -> Schema:
                 "shortNames": list(crd.short_names),
             },
             "scope": "Namespaced" if crd.namespaced else "Cluster",
+            "conversion": _conversion(crd),
             "versions": [_version(crd, version) for version in crd.versions],
         },
     }
+
+
+def _conversion(crd: Crd) -> Schema:
+    """The gateway adds the CA, and an address where the API server cannot reach a Service."""
+    if not crd.converted:
+        return {"strategy": "None"}
+    service: Schema = {
+        "name": names.CONVERSION_SERVICE,
+        "namespace": CONVERSION_NAMESPACE,
+        "path": CONVERSION_PATH,
+        "port": 443,
+    }
+    webhook: Schema = {"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}}
+    return {"strategy": "Webhook", "webhook": webhook}
 
 
 def structural_schema(struct: type[msgspec.Struct], rules: tuple[tuple[str, str], ...] = ()) -> Schema:

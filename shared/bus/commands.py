@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from shared.bus.connection import Connection
@@ -71,7 +70,7 @@ async def follow(
             if reconnects != connection.reconnects:
                 reconnects = connection.reconnects
                 source.break_off("the connection was lost")
-            source.check_alive(time.monotonic())
+            source.check_alive(connection.now())
             if not source.is_open:
                 try:
                     info = await jetstream.stream_info(STREAM)

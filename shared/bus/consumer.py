@@ -10,12 +10,11 @@ over" is the feed's business. The server needs no memory of us: the position is 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import msgspec
 
-from shared.bus.client import parse_headers
+from shared.bus.client import header
 from shared.bus.connection import Connection
 from shared.bus.jetstream import S_NS, ConsumerConfig, ConsumerInfo, JetStream, JetStreamError
 from shared.events.streams import TOMBSTONE_TTL_S
@@ -87,6 +86,7 @@ class Source:
         self._js = JetStream(connection)
         self.filters = filters
         self._names = consumers
+        self._token = f"{consumers[0]}@{id(self)}"
         self._held: _Held | None = None
         self._last_per_subject = last_per_subject
         self._away_limit_s = away_limit_s
@@ -102,11 +102,16 @@ class Source:
         self._backlog = 0
         self._pending = 0
         self._caught_up = False
-        self._heard = time.monotonic()
+        self._heard = connection.now()
 
     @property
     def is_open(self) -> bool:
         return self._sid is not None and not self.broken
+
+    @property
+    def has_some(self) -> bool:
+        """There is something to take, or a question of the server to answer."""
+        return bool(self._messages or self._flow_replies)
 
     @property
     def caught_up(self) -> bool:
@@ -142,6 +147,7 @@ class Source:
         taken. `expect_first`: where a contiguous source has to begin, None if anywhere. What was not taken yet is dropped: it comes again.
         Raises as JetStream does."""
         await self._drop_subscription()
+        self._connection.on_return[self._token] = self._on_activity
         await self._give_name_back()
         self._messages.clear()
         self._flow_replies.clear()
@@ -179,7 +185,7 @@ class Source:
         self._backlog = info.num_pending
         if not self._received:
             self._pending = info.num_pending
-        self._heard = time.monotonic()
+        self._heard = self._connection.now()
         if self.contiguous:
             self._check_beginning(overlap, info)
         self._note_progress(pending=None)
@@ -204,6 +210,7 @@ class Source:
         await self._drop_subscription()
         self._messages.clear()
         self._connection.behind.pop(self.consumer, None)
+        self._connection.on_return.pop(self._token, None)
 
     async def _create(self, config: ConsumerConfig) -> ConsumerInfo:
         """Under the first name that nobody uses. Raises TimeoutError if as many instances read as there may be."""
@@ -257,10 +264,12 @@ class Source:
         self._on_activity()
 
     def _receiver(self, overlap: int, known_stamp: int) -> Callable[[str, str, bytes, bytes | None], None]:
+        clock = self._connection.now
+
         def receive(subject: str, reply: str, payload: bytes, headers: bytes | None) -> None:
             if self.broken:
                 return
-            now = time.monotonic()
+            now = clock()
             if now - self._heard > self._away_limit_s and self._backlog >= 0:
                 # We slept, and read now what waited for us: what the stream dropped meanwhile will not come.
                 self._break(f"away for {now - self._heard:.0f} s", missed=True)
@@ -315,12 +324,11 @@ class Source:
             self._flow_replies.append(reply)
             self._on_activity()
             return
-        fields = parse_headers(headers)
-        if stalled := fields.get("Nats-Consumer-Stalled"):
+        if stalled := header(headers, b"Nats-Consumer-Stalled"):
             self._flow_replies.append(stalled)
             self._on_activity()
-        last = fields.get("Nats-Last-Consumer")
-        if last is not None and int(last) != self._next_consumer_seq - 1:
+        last = header(headers, b"Nats-Last-Consumer")
+        if last and int(last) != self._next_consumer_seq - 1:
             self._break(f"gap: {last} deliveries, {self._next_consumer_seq - 1} came")
         elif not stalled and self._backlog >= 0:
             # A heartbeat comes only when there is nothing to deliver.

@@ -42,11 +42,11 @@ class NatsGatewayBus(NatsBus):
         purge_grace_s: float = PURGE_GRACE_S,
     ) -> None:
         super().__init__(connection, shard=shard)
-        self._streams = Streams(self._js, self._publisher, replicas=stream_replicas)
+        self._streams = Streams(connection, self._js, self._publisher, replicas=stream_replicas)
         self._store = ObjectsStore(
-            self._publisher, self._js, self.counters, self._on_missing_stream, self._streams.note_stored
+            connection, self._publisher, self._js, self.counters, self._on_missing_stream, self._streams.note_stored
         )
-        self._floor = SettledFloor(self._js, grace_s=purge_grace_s)
+        self._floor = SettledFloor(connection, self._js, grace_s=purge_grace_s)
 
     @property
     def identities(self) -> dict[str, str]:
@@ -91,10 +91,10 @@ class NatsGatewayBus(NatsBus):
                 object_ = objects.codec.decode(message.payload)
             except MalformedMessage as error:
                 self.counters.malformed += 1
-                known[message.subject] = stored_of(message.sequence, message.payload, None)
+                known[message.subject] = stored_of(message.sequence, message.payload, None, self._connection.now())
                 await self._move_aside("OBJECTS", message, str(error))
                 continue
-            known[message.subject] = stored_of(message.sequence, message.payload, object_)
+            known[message.subject] = stored_of(message.sequence, message.payload, object_, self._connection.now())
             found[message.subject] = (message.sequence, object_)
         self._store.learn(known)
         return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 
 from shared.bus.client import parse_headers
 from shared.bus.connection import BusClosed, Connection, Disconnected, NoResponders
@@ -63,7 +62,7 @@ class NatsLease:
 
     @property
     def held(self) -> bool:
-        return self._revision > 0 and time.monotonic() - self._renewed < TRUSTED_S
+        return self._revision > 0 and self._connection.now() - self._renewed < TRUSTED_S
 
     async def wait_until_held(self) -> None:
         """Raises BusClosed when the bus is closed, RuntimeError when it was released, PermissionError when the role is another service's."""
@@ -97,7 +96,7 @@ class NatsLease:
                 # Without an answer there is no time to lose: a second attempt still comes before the end.
                 await asyncio.sleep(RENEW_EVERY_S if await self._renew() else RETRY_S)
                 continue
-            began = time.monotonic()
+            began = self._connection.now()
             expected = await self._vacant()
             if expected is not None and (revision := await self._publish(expected, self._holder.encode(), {})):
                 self._revision, self._renewed = revision, began
@@ -109,7 +108,7 @@ class NatsLease:
             await asyncio.sleep(TRY_EVERY_S)
 
     async def _renew(self) -> bool:
-        began = time.monotonic()
+        began = self._connection.now()
         revision = await self._publish(self._revision, self._holder.encode(), {})
         if revision:
             self._revision, self._renewed = revision, began

@@ -6,7 +6,6 @@ Puts the parts of this folder together behind `interface.Bus`; the semantics liv
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 
 from shared.bus import rpc
@@ -135,7 +134,7 @@ class NatsBus:
             sequence=sequence,
             attempts=attempts,
             error=error,
-            at_ns=time.time_ns(),
+            at_ns=self._connection.now_ns(),
             payload=payload[:65536],
         )
         # Every replay meets it again: one letter for all of them.

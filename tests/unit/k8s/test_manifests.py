@@ -17,9 +17,12 @@ from services.queue_manager.settings import QueueManagerSettings
 from services.scheduler.settings import SchedulerSettings
 from services.watcher.certificates import CONFIGURATIONS
 from services.watcher.settings import WatcherSettings
+from services.webhook import conversion_review
 from services.webhook.handlers import Handlers
 from services.webhook.known_objects import KnownObjects
 from services.webhook.settings import WebhookSettings
+from shared.api.crd_kinds import CONVERTED
+from shared.api.names import CONVERSION_SERVICE
 from shared.config.settings import BaseSettings, load
 from shared.events.streams import READER, REPLICAS, SERVICES
 from tests.unit.k8s.rendered import ROOT, Document, key, of_kind, pod_specs, render
@@ -290,6 +293,22 @@ def test_webhook_configurations_point_at_handlers_and_the_service() -> None:
             conditions = [c["expression"] for c in webhook["matchConditions"]]
             assert f'request.userInfo.username != "system:serviceaccount:{NAMESPACE}:sluice-watcher"' in conditions
     assert called == set(routes)
+
+
+def test_definitions_are_converted_by_webhooks_that_need_not_be_ready() -> None:
+    """Ready is who has read OBJECTS, which are there once the gateway has listed everything; what is stored in v1beta1 it can list once it is converted."""
+    objects = render("base")
+    conversions = [d["spec"]["conversion"] for d in of_kind(objects, "CustomResourceDefinition")]
+    called = [c["webhook"]["clientConfig"]["service"] for c in conversions if c["strategy"] == "Webhook"]
+    assert len(called) == len(CONVERTED)
+    (named,) = {(s["namespace"], s["name"], s["path"], s["port"]) for s in called}
+    assert named == (NAMESPACE, CONVERSION_SERVICE, conversion_review.PATH, 443)
+    services = {key(o): o["spec"] for o in of_kind(objects, "Service")}
+    conversion = services[f"Service/{NAMESPACE}/{CONVERSION_SERVICE}"]
+    admission = services[f"Service/{NAMESPACE}/kueue-webhook-service"]
+    assert conversion["publishNotReadyAddresses"] is True
+    assert "publishNotReadyAddresses" not in admission
+    assert (conversion["selector"], conversion["ports"]) == (admission["selector"], admission["ports"])
 
 
 @pytest.mark.parametrize("folder", [*COMPLETE, "local"])

@@ -85,7 +85,6 @@ async def test_the_same_version_projected_in_another_way_is_written_again() -> N
         await world.hold("default", 5)
         world.flavors(20, default=5)
         await world.publisher.refill()
-        # The memory bus keeps the first of two equal versions, the real one takes the newer program's.
         assert [[write.object.version for write in batch] for batch in world.bus.puts[1:]] == [[5]]
 
 
@@ -242,7 +241,7 @@ async def test_an_object_that_cannot_be_projected_is_reported_and_the_others_go_
 async def test_a_lost_stream_is_told_and_nothing_is_written_until_the_next_refill() -> None:
     async with running() as world:
         await world.publisher.refill()
-        await world.bus.wipe()
+        world.bus.broker.wipe()
         world.store.upsert("resourceflavor", raw(flavor(version=3)))
         await until(lambda: world.lost != [])
         assert not world.publisher.published("resourceflavor", "", "default", 3)
