@@ -135,7 +135,7 @@ class NatsGatewayBus(NatsBus):
 
     async def close_commands(self, commands_: Sequence[OpenCommand]) -> None:
         """See `GatewayBus.close_commands`: by sequence, so that a newer command under the same subject stays; one of a stream that is gone went with it."""
-        present = self._streams.identities.get("COMMANDS", "")
+        present = self._streams.identities.get("COMMANDS")
         room = asyncio.Semaphore(DELETES_IN_FLIGHT)
 
         async def delete(sequence: int) -> None:
@@ -153,7 +153,7 @@ class NatsGatewayBus(NatsBus):
 
         async with asyncio.TaskGroup() as group:
             for command in commands_:
-                if command.stream == present:
+                if present is None or command.stream == present:
                     group.create_task(delete(command.sequence))
 
     async def move_aside(self, command: OpenCommand, *, attempts: int, error: str) -> None:
