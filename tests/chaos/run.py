@@ -24,6 +24,9 @@ from tests.chaos.wiring import WiredStack
 from tests.integration.stack.manifests import as_list
 
 ACTIVE_S = 30.0
+STALLED_S = 60.0
+"""Nothing admitted for so long, although somebody waits: it will not get better by itself."""
+TELL_EVERY_S = 15.0
 FINISH_S = 240.0
 """For what is left when the last fault is over."""
 WARM = 5
@@ -111,12 +114,26 @@ class Faults:
             )
         await asyncio.sleep(SETTLE_S)
 
+    async def rest(self, loading: asyncio.Task[None]) -> None:
+        """Until every Job has finished. Raises Stalled."""
+        deadline = time.monotonic() + FINISH_S
+        tell_at = 0.0
+        while not self._load.has_finished():
+            if loading.done():
+                loading.result()
+            if time.monotonic() > tell_at:
+                tell_at = time.monotonic() + TELL_EVERY_S
+                self._console.print(f"{self._clock()} the rest: {self._load.finished} of {self._load.count} finished")
+            if self._judge.pauses.present() > STALLED_S or time.monotonic() > deadline:
+                raise Stalled(f"after the last fault, unfinished: {self._judge.stories()}")
+            await asyncio.sleep(0.1)
+
     async def _recovered(self, fault: Fault, repaired: int) -> None:
         """Everybody is ready, and something was admitted since the repair, unless nothing waits."""
         await self._stack.wait_ready(60)
         pauses = self._judge.pauses
         while pauses.admissions == repaired and pauses.waiting:
-            if pauses.present() > 60 + fault.lasts_s:
+            if pauses.present() > STALLED_S + fault.lasts_s:
                 raise Stalled(f"{fault.name}: nothing admitted for {pauses.present():.0f} s: {self._judge.stories()}")
             await asyncio.sleep(0.05)
 
@@ -134,8 +151,6 @@ async def run_faults(options: Options, console: Console, report: Report) -> None
                 raise Stalled("the ClusterQueues were not seen")
             load = Load(client, judge, options.jobs, random.Random(options.seed + 1))
             await _break(options, stack, seen, judge, load, report, console)
-            if not await seen.until(load.has_finished, FINISH_S):
-                raise Stalled(f"unfinished after {FINISH_S:.0f} s: {judge.stories()}")
             await stack.wait_ready()
             _verdict(load, seen, judge, report)
     except (Stalled, TimeoutError) as error:
@@ -161,7 +176,7 @@ async def _break(
             if loading.done():
                 loading.result()
         load.may_create = load.count
-        await loading
+        await breaking.rest(loading)
     finally:
         loading.cancel()
         await asyncio.wait({loading})
