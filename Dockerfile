@@ -11,20 +11,20 @@ RUN python -m venv /opt/sluice \
  && /opt/sluice/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes --only-binary :all: \
       -r /tmp/requirements.txt
 
-# etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and KWOK: some ten minutes on two cores, then cached.
+# etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and KWOK: some ten minutes on two cores. The builder keeps them
+# in its cache, by a hash of what they are built from: other changes, to this project or to this stage, do not build them again.
 FROM ${PYTHON} AS control-plane
 COPY requirements-dev.txt /tmp/requirements-dev.txt
 RUN python -m venv /opt/build \
  && /opt/build/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes --only-binary :all: \
       -r /tmp/requirements-dev.txt
 WORKDIR /app
-COPY shared shared
 COPY devcluster devcluster
-ENV XDG_CACHE_HOME=/tmp/cache
-RUN /opt/build/bin/python -m devcluster build \
+ENV XDG_CACHE_HOME=/tmp/cache GOCACHE=/tmp/cache/go-build GOMODCACHE=/tmp/cache/go-mod
+RUN --mount=type=cache,target=/tmp/cache \
+    /opt/build/bin/python -m devcluster build > /tmp/built \
  && mkdir -p /opt/control-plane \
- && for folder in /tmp/cache/sluice/devcluster/*/; do cp -a "$folder". /opt/control-plane/; done \
- && rm -rf /tmp/cache "$HOME/go" "$HOME/.cache"
+ && for folder in $(cut -f2 /tmp/built | xargs -n1 dirname | sort -u); do cp -a "$folder/." /opt/control-plane/; done
 
 FROM ${PYTHON} AS service
 COPY --from=dependencies /opt/sluice /opt/sluice

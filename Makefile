@@ -43,7 +43,7 @@ chaos: $(STAMP) ## 1,000 Jobs while everything is killed, frozen, wiped, reset, 
 	@$(BIN)/python -m devcluster build
 	@$(BIN)/python -m tests.chaos --seed $(or $(SEED),1)
 
-lint: $(STAMP) ## ruff, mypy --strict, import contracts, generated files current (about 1 min)
+lint: $(STAMP) ## ruff, mypy --strict, import contracts, generated files current (about 1 min; api_admission needs a built control plane)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -62,7 +62,7 @@ load: $(STAMP) ## Run a load shape (SHAPE=small) against a control plane of its 
 bench-engine: $(STAMP) ## Measure the engine alone, on one core, and write loadtest/reports/engine.json (about 5 min)
 	@$(BIN)/python -m loadtest.engine
 
-conformance: $(STAMP) ## Run scenario files (SCENARIOS=folder) and print passed, failed and waiting by area (about 1 min)
+conformance: $(STAMP) ## Run scenario files (SCENARIOS=folder) and print passed, failed and waiting by area (about 1 min; api_admission needs a built control plane)
 	@$(BIN)/python -m tests.conformance.run $(SCENARIOS)
 
 conformance-selfcheck: $(STAMP) ## Alter each expectation and demand that its case then fails (about 2 min)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -15,7 +17,10 @@ RETRY_S = 1.0
 
 
 async def run() -> None:
-    """Never returns."""
+    """Until SIGTERM, to which the first process of a container has to listen itself."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     while True:
         # Refused as long as the webhook does not answer yet.
         applied = await asyncio.to_thread(
@@ -29,4 +34,5 @@ async def run() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(run())
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(run())

@@ -34,6 +34,8 @@ from shared.kube.resources import (
     COHORTS,
     CRDS,
     LOCAL_QUEUES,
+    MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS,
     MUTATING_WEBHOOKS,
     SECRETS,
     VALIDATING_WEBHOOKS,
@@ -55,7 +57,15 @@ CONFIGURATIONS = (
     (MUTATING_WEBHOOKS, "kueue-mutating-webhook-configuration"),
     (VALIDATING_WEBHOOKS, "kueue-validating-webhook-configuration"),
 )
-CONVERTED = (ADMISSION_CHECKS, CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, WORKLOADS)
+CONVERTED = (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    COHORTS,
+    LOCAL_QUEUES,
+    MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS,
+    WORKLOADS,
+)
 """Kinds whose versions the webhook converts (shared.api.crd_kinds, of which only the names are needed here)."""
 
 

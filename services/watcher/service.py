@@ -24,6 +24,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from services.watcher.apply import Gateway
 from services.watcher.certificates import Certificates
+from services.watcher.creation_latency import creation_latency
 from services.watcher.epochs import EpochKeeper
 from services.watcher.intake import Intake, Malformed
 from services.watcher.kinds import KINDS
@@ -31,6 +32,7 @@ from services.watcher.managed_jobs import job_settings
 from services.watcher.publisher import Publisher
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Change, Store
+from shared.config.custom_labels import marks_read
 from shared.kube.client import KubeClient, OnCall, connect
 from shared.kube.lease import LeaderLease, LeaseLost
 from shared.kube.list_watch import Timing
@@ -80,6 +82,7 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
             metrics=ctx.metrics,
             now=ctx.now,
             jobs=job_settings(ctx.configured, settings.namespace),
+            created=creation_latency(ctx.configured, ctx.metrics, store, ctx.now),
         )
         parts = _Parts(ctx, lease, store, gateway)
         intake = Intake(
@@ -91,7 +94,12 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
             timing=Timing(list_timeout_s=settings.list_timeout_s),
         )
         publisher = Publisher(
-            bus, store, acknowledged=parts.acknowledged, unprojectable=intake.report, lost=parts.trouble
+            bus,
+            store,
+            acknowledged=parts.acknowledged,
+            unprojectable=intake.report,
+            lost=parts.trouble,
+            marks=marks_read(ctx.configured),
         )
         parts.keeper = keeper = EpochKeeper(
             shard=settings.shard,

@@ -28,6 +28,7 @@ _TO_V1BETA2: dict[str, Conversion] = {
     names.COHORT: convert_queues.cohort_to_v1beta2,
     names.LOCAL_QUEUE: convert_queues.local_queue_to_v1beta2,
     names.MULTIKUEUE_CLUSTER: convert_queues.multikueue_cluster_to_v1beta2,
+    names.MULTIKUEUE_CONFIG: convert_queues.multikueue_config_to_v1beta2,
     names.WORKLOAD: convert_workload.to_v1beta2,
 }
 _TO_V1BETA1: dict[str, Conversion] = {
@@ -36,6 +37,7 @@ _TO_V1BETA1: dict[str, Conversion] = {
     names.COHORT: convert_queues.cohort_to_v1beta1,
     names.LOCAL_QUEUE: convert_queues.local_queue_to_v1beta1,
     names.MULTIKUEUE_CLUSTER: convert_queues.multikueue_cluster_to_v1beta1,
+    names.MULTIKUEUE_CONFIG: convert_queues.multikueue_config_to_v1beta1,
     names.WORKLOAD: convert_workload.to_v1beta1,
 }
 _FIELDS = {names.V1BETA1_GROUP_VERSION: names.V1BETA1_FIELDS, names.GROUP_VERSION: names.V1BETA2_FIELDS}

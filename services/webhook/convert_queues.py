@@ -9,12 +9,14 @@ from __future__ import annotations
 from services.webhook.convert_fields import Path, fits, renamed, restore_status, take_status
 from shared.api.cluster_queue import ConcurrentAdmissionPolicy
 from shared.api.local_queue import AdmissionFairSharingStatus
+from shared.api.multikueue import QuotaManagement
 from shared.api.v1beta1.admission_check import RETRY_DELAY_MINUTES
 from shared.api.v1beta1.cluster_queue import AdmissionChecksStrategy, PendingWorkloadsStatus
 from shared.api.v1beta1.local_queue import LocalQueueFlavorStatus
 from shared.jobs.manifest import JsonObject, section
 
 CHECKS, STRATEGY, POLICY = "admissionChecks", "admissionChecksStrategy", "concurrentAdmissionPolicy"
+QUOTA = "quotaManagement"
 STOP = "MayStopSearch"
 OLDER_NAMES = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
 """What v1beta1 can call MayStopSearch, per field of flavorFungibility."""
@@ -127,3 +129,16 @@ def multikueue_cluster_to_v1beta1(cluster: JsonObject, kept: JsonObject) -> Json
     if isinstance(source, dict):
         spec.update(source)
     return {}
+
+
+def multikueue_config_to_v1beta2(config: JsonObject, kept: JsonObject) -> JsonObject:
+    """Who sets the quota comes back."""
+    if fits(kept.get(QUOTA), QuotaManagement):
+        section(config, "spec")[QUOTA] = kept[QUOTA]
+    return {}
+
+
+def multikueue_config_to_v1beta1(config: JsonObject, kept: JsonObject) -> JsonObject:
+    """Without who sets the quota."""
+    spec = section(config, "spec")
+    return {QUOTA: spec.pop(QUOTA)} if QUOTA in spec else {}

@@ -13,8 +13,10 @@ from shared.api.schema_hints import (
     Name253,
     RawQuantity,
     ResourceName,
+    Rule,
     always,
     list_map,
+    required,
     rules,
     schema,
     set_list,
@@ -106,7 +108,9 @@ class MigrationConstraints(ApiStruct, frozen=True, kw_only=True):
 class ConcurrentAdmissionMigration(ApiStruct, frozen=True, kw_only=True):
     """Whether an admitted workload still tries for better flavors."""
 
-    mode: Annotated[MigrationMode, schema("TryPreferredFlavors goes on trying, RetainFirstAdmission stays.")]
+    mode: Annotated[MigrationMode, schema("TryPreferredFlavors goes on trying, RetainFirstAdmission stays.")] = (
+        required("TryPreferredFlavors")
+    )
     constraints: Annotated[MigrationConstraints | None, schema("Limits of the migration.")] = None
 
 
@@ -183,20 +187,23 @@ PREFERENCE_RULE = (
     "(self.flavorFungibility.whenCanBorrow == 'TryNextFlavor' && "
     "self.flavorFungibility.whenCanPreempt == 'TryNextFlavor')",
     "flavorFungibility.preference needs whenCanBorrow and whenCanPreempt to be TryNextFlavor",
+    ".flavorFungibility.preference",
 )
 RECLAIM_RULE = (
     "!has(self.preemption) || self.preemption.reclaimWithinCohort != 'Never' || "
     "!has(self.preemption.borrowWithinCohort) || self.preemption.borrowWithinCohort.policy == 'Never'",
     "borrowWithinCohort needs a reclaimWithinCohort other than Never",
+    ".preemption",
 )
 
 
-def borrowing_rule(cohort: str) -> tuple[str, str]:
+def borrowing_rule(cohort: str) -> Rule:
     """No borrowing without a cohort, which stands in the field of that name."""
     return (
         f"has(self.{cohort}) || !has(self.resourceGroups) || self.resourceGroups.all(rg, "
         "rg.flavors.all(f, f.resources.all(r, !has(r.borrowingLimit))))",
         f"borrowingLimit must be nil when {cohort} is empty",
+        ".resourceGroups",
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import inspect as types
 
 from shared.api import names
-from shared.api.schema_hints import Json, RequiredOnWire
+from shared.api.schema_hints import Json, RequiredOnWire, Rule, validations
 
 Schema = dict[str, Json]
 
@@ -37,7 +37,7 @@ class CrdVersion(msgspec.Struct, frozen=True, kw_only=True):
     struct: type[msgspec.Struct]
     name: str = names.V1BETA2
     columns: tuple[PrinterColumn, ...] = ()
-    rules: tuple[tuple[str, str], ...] = ()
+    rules: tuple[Rule, ...] = ()
     selectable_fields: tuple[str, ...] = ()
     storage: bool = True
     deprecation_warning: str = ""
@@ -96,7 +96,7 @@ def _conversion(crd: Crd) -> Schema:
     return {"strategy": "Webhook", "webhook": webhook}
 
 
-def structural_schema(struct: type[msgspec.Struct], rules: tuple[tuple[str, str], ...] = ()) -> Schema:
+def structural_schema(struct: type[msgspec.Struct], rules: tuple[Rule, ...] = ()) -> Schema:
     """The schema of a whole object, with rules that look at all of it."""
     schema = _schema(types.type_info(struct))
     properties = schema["properties"]
@@ -104,7 +104,7 @@ def structural_schema(struct: type[msgspec.Struct], rules: tuple[tuple[str, str]
     # The API server has its own schema for metadata and refuses another one.
     properties["metadata"] = {"type": "object"}
     if rules:
-        schema["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in rules]
+        schema["x-kubernetes-validations"] = validations(rules)
     return schema
 
 

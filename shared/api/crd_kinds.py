@@ -11,13 +11,16 @@ from shared.api.cluster_queue import ClusterQueue
 from shared.api.cohort import Cohort
 from shared.api.crd import Crd, CrdVersion, PrinterColumn
 from shared.api.local_queue import LocalQueue
+from shared.api.multikueue import MultiKueueCluster, MultiKueueConfig
 from shared.api.provisioning_request_config import ProvisioningRequestConfig
 from shared.api.resource_flavor import ResourceFlavor
+from shared.api.schema_hints import Rule
 from shared.api.topology import Topology
 from shared.api.v1beta1 import admission_check as old_check
 from shared.api.v1beta1 import cluster_queue as old_cluster_queue
 from shared.api.v1beta1 import cohort as old_cohort
 from shared.api.v1beta1 import local_queue as old_local_queue
+from shared.api.v1beta1 import multikueue as old_multikueue
 from shared.api.v1beta1 import topology as old_topology
 from shared.api.v1beta1 import workload as old_workload
 from shared.api.workload import Workload
@@ -41,7 +44,7 @@ _WORKLOAD_COLUMNS = (
 
 
 def _v1beta1(
-    struct: type[msgspec.Struct], columns: tuple[PrinterColumn, ...] = (), rules: tuple[tuple[str, str], ...] = ()
+    struct: type[msgspec.Struct], columns: tuple[PrinterColumn, ...] = (), rules: tuple[Rule, ...] = ()
 ) -> CrdVersion:
     return CrdVersion(
         struct=struct, name=names.V1BETA1, columns=columns, rules=rules, storage=False, deprecation_warning=DEPRECATED
@@ -99,6 +102,32 @@ KINDS: tuple[Crd, ...] = (
                 PrinterColumn("Pending Workloads", ".status.pendingWorkloads", "integer"),
                 PrinterColumn("Admitted Workloads", ".status.admittedWorkloads", "integer"),
             ),
+        ),
+    ),
+    Crd(
+        kind=names.MULTIKUEUE_CLUSTER,
+        plural="multikueueclusters",
+        short_names=("mkc",),
+        status=True,
+        converted=True,
+        versions=_both(
+            MultiKueueCluster,
+            old_multikueue.MultiKueueCluster,
+            (
+                PrinterColumn("Connected", ".status.conditions[?(@.type=='Active')].status"),
+                PrinterColumn("Age", ".metadata.creationTimestamp", "date"),
+            ),
+        ),
+    ),
+    Crd(
+        kind=names.MULTIKUEUE_CONFIG,
+        plural="multikueueconfigs",
+        short_names=("mkconf",),
+        converted=True,
+        versions=(
+            # Kueue never marked this one as deprecated.
+            CrdVersion(struct=old_multikueue.MultiKueueConfig, name=names.V1BETA1, storage=False),
+            CrdVersion(struct=MultiKueueConfig),
         ),
     ),
     Crd(

@@ -122,17 +122,23 @@ class WorkloadSpecBase(WorkloadSpecCommon, frozen=True, kw_only=True):
             (
                 "self.group != 'scheduling.k8s.io' || self.kind == 'PriorityClass'",
                 "kind must be PriorityClass for group scheduling.k8s.io",
+                ".kind",
             ),
             (
                 "self.group != 'kueue.x-k8s.io' || self.kind == 'WorkloadPriorityClass'",
                 "kind must be WorkloadPriorityClass for group kueue.x-k8s.io",
+                ".kind",
             ),
         ),
     ] = None
     preemption_gates: Annotated[tuple[PreemptionGate, ...], list_map("Gates.", "name", maxItems=8)] = ()
 
 
-MIN_COUNT_RULE = ("!has(self.minCount) || self.minCount <= self.count", "minCount must not be more than count")
+MIN_COUNT_RULE = (
+    "!has(self.minCount) || self.minCount <= self.count",
+    "minCount must not be more than count",
+    ".minCount",
+)
 
 
 class WorkloadSpec(WorkloadSpecBase, frozen=True, kw_only=True):
@@ -146,7 +152,9 @@ class WorkloadSpec(WorkloadSpecBase, frozen=True, kw_only=True):
 
 WorkloadSpecField = Annotated[
     WorkloadSpec,
-    rules(("!has(self.priorityClassRef) || has(self.priority)", "priority must be set with priorityClassRef")),
+    rules(
+        ("!has(self.priorityClassRef) || has(self.priority)", "priority must be set with priorityClassRef", ".priority")
+    ),
 ]
 
 

@@ -1,5 +1,7 @@
 """CEL rules over a whole Workload: what may not change once quota is reserved or the workload is admitted."""
 
+from shared.api.schema_hints import Rule
+
 
 def _condition(self: str, type_: str) -> str:
     return (
@@ -25,45 +27,53 @@ _ASSIGNMENTS = (
     "(has(self.spec.podSets) ? size(self.spec.podSets) : 0) == "
     "(has(self.status.admission.podSetAssignments) ? size(self.status.admission.podSetAssignments) : 0)",
     "podSetAssignments must be as many as podSets",
+    ".status.admission.podSetAssignments",
 )
 _QUEUE = (
     f"!({_WAS_RESERVED} && {_RESERVED}) || (has(self.spec.queueName) == has(oldSelf.spec.queueName) && "
     "(!has(self.spec.queueName) || self.spec.queueName == oldSelf.spec.queueName))",
     "queueName is immutable while quota is reserved",
+    ".spec.queueName",
 )
 _TIME = (
     f"!({_WAS_ADMITTED} && {_ADMITTED}) || {_same('maximumExecutionTimeSeconds', '0')}",
     "maximumExecutionTimeSeconds is immutable while the workload is admitted",
+    ".spec.maximumExecutionTimeSeconds",
 )
 
-WORKLOAD_RULES: tuple[tuple[str, str], ...] = (
+WORKLOAD_RULES: tuple[Rule, ...] = (
     _ASSIGNMENTS,
     (
         f"!{_WAS_RESERVED} || has({_REF}) == has({_OLD_REF})",
         "priorityClassRef cannot be set or removed while quota is reserved",
+        ".spec.priorityClassRef",
     ),
     (
         f"!{_WAS_RESERVED} || !({_BOTH_REFS}) || ({_REF}.group == {_OLD_REF}.group && {_REF}.kind == {_OLD_REF}.kind)",
         "priorityClassRef group and kind are immutable while quota is reserved",
+        ".spec.priorityClassRef",
     ),
     (
         f"!{_WAS_RESERVED} || !({_BOTH_REFS}) || {_OLD_REF}.kind != 'PriorityClass' || {_REF}.name == {_OLD_REF}.name",
         "the name of a PriorityClass is immutable while quota is reserved",
+        ".spec.priorityClassRef.name",
     ),
     _QUEUE,
     _TIME,
 )
-V1BETA1_WORKLOAD_RULES: tuple[tuple[str, str], ...] = (
+V1BETA1_WORKLOAD_RULES: tuple[Rule, ...] = (
     _ASSIGNMENTS,
     (
         f"!({_WAS_RESERVED} && {_RESERVED}) || {_same('priorityClassSource', chr(39) * 2)}",
         "priorityClassSource is immutable while quota is reserved",
+        ".spec.priorityClassSource",
     ),
     (
         f"!({_WAS_RESERVED} && {_RESERVED}) || (has(self.spec.priorityClassSource) && "
         f"self.spec.priorityClassSource == 'kueue.x-k8s.io/workloadpriorityclass') || "
         f"{_same('priorityClassName', chr(39) * 2)}",
         "the name of a PriorityClass is immutable while quota is reserved",
+        ".spec.priorityClassName",
     ),
     _QUEUE,
     _TIME,

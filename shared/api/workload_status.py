@@ -180,10 +180,12 @@ CLUSTER_NAME_RULES = rules(
     (
         "!has(oldSelf.clusterName) || !has(self.clusterName) || oldSelf.clusterName == self.clusterName",
         "clusterName can be set or cleared, not changed",
+        ".clusterName",
     ),
     (
         "!has(self.clusterName) || !has(self.nominatedClusterNames) || size(self.nominatedClusterNames) == 0",
         "nominatedClusterNames must be empty when clusterName is set",
+        ".nominatedClusterNames",
     ),
 )
 WorkloadStatusField = Annotated[WorkloadStatus, CLUSTER_NAME_RULES]

@@ -36,7 +36,7 @@ from shared.events.decisions import Positions
 log = logging.getLogger(__name__)
 
 PATIENCE = 10
-"""Tries with each pause. Streams that are missing are being made, most of the time: all services wait for them at a start."""
+"""Tries with each pause, and for each line of the log. Streams that are missing are being made, most of the time: all services wait for them at a start."""
 TRACE_HEADER = TRACEPARENT.encode()
 
 MoveAside = Callable[[str, Received, str], Awaitable[None]]
@@ -127,7 +127,8 @@ class NatsFeed:
             self._trouble = 0
         except TROUBLE as error:
             # The gateway is still making streams, or the server is just coming back.
-            log.info("the bus is not ready: %s", error or type(error).__name__)
+            if self._trouble % PATIENCE == 0:
+                log.info("the bus is not ready: %s", error or type(error).__name__)
             if self._announced is None:
                 items.append(self._reset(0, "no stream is ready"))
             if not items:

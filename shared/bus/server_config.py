@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import secrets
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -162,6 +163,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tls-key", default="")
     parser.add_argument("--tls-ca", default="")
     parser.add_argument("--sync-always", action="store_true", help="sync each write to disk")
+    parser.add_argument("--stay", action="store_true", help="end with a signal only, as a container that others need")
     parser.add_argument("--reader", action="append", default=[], help="an outside reader: NAME, or NAME=NAMESPACE,...")
     given = parser.parse_args(arguments)
     server = Server(
@@ -174,7 +176,13 @@ def main(arguments: list[str] | None = None) -> None:
         ca_file=given.tls_ca,
         sync_always=given.sync_always,
     )
-    print(write_config(given.out, server, _readers(given.reader)))
+    # Blocked before anybody can send one: the first process of a container would not even die of it.
+    signals = {signal.SIGTERM, signal.SIGINT}
+    if given.stay:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    print(write_config(given.out, server, _readers(given.reader)), flush=True)
+    if given.stay:
+        signal.sigwait(signals)
 
 
 if __name__ == "__main__":

@@ -106,8 +106,8 @@ STREAMS: tuple[Stream, ...] = (
 )
 
 LEASES_BUCKET = "LEASES"
-LEASE_HOLDERS = ("scheduler", "queue_manager", "preemptor", "provisioning_request")
-"""Roles that run one active instance, but for provisioning_request, of which all act and one acts first; the gateway's lease is a Kubernetes Lease."""
+LEASE_HOLDERS = ("scheduler", "queue_manager", "preemptor", "provisioning_request", "metrics")
+"""Roles of which one instance is active, acts first (provisioning_request) or counts (metrics); the gateway's lease is a Kubernetes Lease."""
 LEASE_TTL_S = 3
 
 RPC_CALLS: dict[str, tuple[str, ...]] = {

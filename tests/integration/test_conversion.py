@@ -23,7 +23,7 @@ from shared.kube.client import APPLY_PATCH, connect
 from shared.kube.errors import ApiError, Conflict
 from shared.kube.resources import CLUSTER_QUEUES, CRDS, LOCAL_QUEUES, WORKLOADS, Resource
 from tests.eventually import eventually
-from tests.integration.test_admission import NAMESPACE, ROOT, TIMEOUT_S, Admission, cluster_queue, named
+from tests.integration.admission_server import NAMESPACE, ROOT, TIMEOUT_S, Admission, cluster_queue, named
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
@@ -106,7 +106,9 @@ async def test_every_kind_is_served_in_both_versions_and_stored_in_one(world: Ad
     for crd in KINDS:
         spec = (await read(world, CRDS, crd.name))["spec"]
         served = {v["name"]: (v["served"], v["storage"], bool(v.get("deprecated"))) for v in spec["versions"]}
-        assert served == {"v1beta1": (True, False, True), "v1beta2": (True, True, False)}
+        # Kueue never called this one deprecated.
+        deprecated = crd.kind != "MultiKueueConfig"
+        assert served == {"v1beta1": (True, False, deprecated), "v1beta2": (True, True, False)}
         assert spec["conversion"]["strategy"] == ("Webhook" if crd.converted else "None")
 
 

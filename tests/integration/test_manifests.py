@@ -11,6 +11,8 @@ import base64
 import os
 import re
 import ssl
+import sys
+import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -37,14 +39,18 @@ from shared.bus.server_binary import nats_binary
 from shared.bus.server_config import Server, write_config
 from shared.events.streams import SERVICES
 from shared.kube.client import connect
+from tests.eventually import eventually
 from tests.integration.stack.grants import POLICY, calls, granted, unused
 from tests.unit.k8s.rendered import key, of_kind, render
+from tests.unit.k8s.test_manifests import environment, service_workload
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="session")]
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "kueue-system"
 WITHIN_S = 60.0
+FOLDERS = sorted(str(f.parent.relative_to(ROOT / "k8s")) for f in (ROOT / "k8s").rglob("kustomization.yaml"))
+"""All that can be applied."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -115,10 +121,12 @@ async def test_base_is_accepted_without_warnings_twice(cluster: DevCluster, appl
     assert after == before
 
 
-async def test_external_nats_is_accepted_without_warnings(cluster: DevCluster) -> None:
+@pytest.mark.parametrize("folder", FOLDERS)
+async def test_every_folder_is_accepted_without_warnings(cluster: DevCluster, folder: str) -> None:
     # Only tried: other tests look at what base made. --force-conflicts is not needed, it is the same manager.
-    _, warnings = await apply(cluster, "overlays/external-nats", "--dry-run=server")
+    out, warnings = await apply(cluster, folder, "--dry-run=server")
     assert warnings == ""
+    assert len(out.splitlines()) == len(render(folder))
 
 
 async def test_pods_of_every_workload_are_admitted_and_become_ready(cluster: DevCluster) -> None:
@@ -131,6 +139,26 @@ async def test_pods_of_every_workload_are_admitted_and_become_ready(cluster: Dev
     pods = (await get(cluster, "pods"))["items"]
     priorities = {p["metadata"]["name"]: p["spec"]["priority"] for p in pods}
     assert set(priorities.values()) == {1_000_000_000}
+
+
+async def test_a_drain_takes_one_webhook_at_a_time(cluster: DevCluster, tmp_path: Path) -> None:
+    await cluster.kubectl("rollout", "status", "sts/sluice-webhook", "-n", NAMESPACE, f"--timeout={WITHIN_S:.0f}s")
+    budget = ("pdb/sluice-webhook", "-n", NAMESPACE, f"--timeout={WITHIN_S:.0f}s")
+    await cluster.kubectl("wait", "--for=jsonpath={.status.disruptionsAllowed}=1", *budget)
+
+    async def evict(pod: str) -> tuple[int, str, str]:
+        """As `kubectl drain` does it."""
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
+        file = tmp_path / f"{pod}.json"
+        file.write_bytes(msgspec.json.encode(eviction))
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction"
+        return await kubectl(cluster, "create", "--raw", path, "-f", str(file))
+
+    both = await asyncio.gather(evict("sluice-webhook-0"), evict("sluice-webhook-1"))
+    assert sorted(code for code, _, _ in both) == [0, 1]
+    assert "disruption budget" in "".join(err for _, _, err in both)
+    # What was taken away comes back, and then the next may go.
+    await cluster.kubectl("wait", "--for=jsonpath={.status.disruptionsAllowed}=1", *budget)
 
 
 async def test_the_gateway_has_its_own_place_in_the_api_servers_queues(cluster: DevCluster) -> None:
@@ -262,33 +290,64 @@ async def _connected(url: str, user: str, password: str) -> Client:
 
 
 async def test_a_nats_of_your_own_with_tls_is_reached_as_the_overlay_says(tmp_path: Path) -> None:
+    """A real service, with the overlay's settings: only addresses and the paths of mounted files are this machine's."""
     pair = make_pair(("127.0.0.1",), datetime.now(UTC))
     files = {"ca.crt": pair.ca, "tls.crt": pair.certificate, "tls.key": pair.key}
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-    dead, port = free_ports(2)
+    dead, port, monitor, health = free_ports(4)
     config = write_config(
         tmp_path / "credentials",
         Server(
             store_dir=str(tmp_path / "data"),
             port=port,
+            monitor=f"127.0.0.1:{monitor}",
             cert_file=str(tmp_path / "tls.crt"),
             key_file=str(tmp_path / "tls.key"),
         ),
     )
-    password = (tmp_path / "credentials" / "metrics.password").read_text()
-    # Several servers of one cluster, the first of them away.
-    url = f"tls://127.0.0.1:{dead},tls://127.0.0.1:{port}"
+    overlay = environment("overlays/external-nats", service_workload("overlays/external-nats", "metrics"))
+    assert overlay["SLUICE_NATS_URL"].startswith("tls://")
+    settings = overlay | {
+        # Several servers of one cluster, the first of them away.
+        "SLUICE_NATS_URL": f"tls://127.0.0.1:{dead},tls://127.0.0.1:{port}",
+        "SLUICE_NATS_CA_FILE": str(tmp_path / Path(overlay["SLUICE_NATS_CA_FILE"]).name),
+        "SLUICE_NATS_PASSWORD_FILE": str(tmp_path / "credentials" / "metrics.password"),
+        "SLUICE_HEALTH_HOST": "127.0.0.1",
+        "SLUICE_HEALTH_PORT": str(health),
+    }
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")} | {"PYTHONPATH": str(ROOT)}
+    program = ("metrics", Path(sys.executable), ("-m", "services.metrics"), inherited | settings)
     server = ManagedProcess(Command("nats-server", nats_binary(), ("--config", str(config))), tmp_path / "nats.log")
+    service = ManagedProcess(Command(*program), tmp_path / "metrics.log")
     await server.start()
     try:
-        trusted = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-        bus = await asyncio.wait_for(connect_bus("metrics", url, "metrics", password, tls=trusted), WITHIN_S)
-        assert bus.connected
-        await bus.close()
+        await service.start()
+        connected = await eventually(lambda: _users(f"http://127.0.0.1:{monitor}/connz?auth=true"), WITHIN_S)
+        assert connected == {"metrics"}, service.last_lines()
+        password = (tmp_path / "credentials" / "metrics.password").read_text()
+        # Who trusts other authorities does not talk to it.
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(
-                connect_bus("metrics", url, "metrics", password, tls=ssl.create_default_context()), 1
+                connect_bus(
+                    "metrics", settings["SLUICE_NATS_URL"], "metrics", password, tls=ssl.create_default_context()
+                ),
+                1,
             )
     finally:
+        await service.stop()
         await server.stop()
+
+
+async def _users(connections: str) -> set[str]:
+    """Who is connected over TLS, as the server's monitoring says; nobody while it does not answer."""
+
+    def read() -> Any:
+        with urllib.request.urlopen(connections, timeout=5) as answer:
+            return msgspec.json.decode(answer.read())
+
+    try:
+        listed = (await asyncio.to_thread(read))["connections"]
+    except OSError:
+        return set()
+    return {one["authorized_user"] for one in listed if one.get("tls_version") and one.get("authorized_user")}

@@ -135,6 +135,13 @@ cluster_v2 = document(
         some(clusterSource=st.one_of(all_of({"kubeConfig": kube_config}), all_of({"clusterProfileRef": profile})))
     ),
 )
+clusters = st.lists(name, min_size=1, max_size=3, unique=True)
+config_v1 = document(V1, names.MULTIKUEUE_CONFIG, spec=all_of({"clusters": clusters}))
+config_v2 = document(
+    V2,
+    names.MULTIKUEUE_CONFIG,
+    spec=all_of({"clusters": clusters}, quotaManagement=st.sampled_from(["Manual", "Automated"])),
+)
 
 # Workloads.
 
@@ -237,6 +244,7 @@ FROM_V1 = {
     names.COHORT: cohort_v1,
     names.ADMISSION_CHECK: check_v1,
     names.MULTIKUEUE_CLUSTER: cluster_v1,
+    names.MULTIKUEUE_CONFIG: config_v1,
     names.WORKLOAD: workload_v1,
 }
 FROM_V2 = {
@@ -245,4 +253,5 @@ FROM_V2 = {
     names.COHORT: cohort_v2,
     names.ADMISSION_CHECK: check_v2,
     names.MULTIKUEUE_CLUSTER: cluster_v2,
+    names.MULTIKUEUE_CONFIG: config_v2,
 }

@@ -1,14 +1,18 @@
 """The merged view over a real server: replay, live, and every way in which a stream or the connection may break."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 
+import pytest
+
 from shared.bus.consumer import AWAY_LIMIT_S, Received, Source
+from shared.bus.feed import PATIENCE
 from shared.bus.interface import Appended, CaughtUp, Logged, ObjectChanged, Reset, Settled
 from shared.bus.jetstream import stream_config
 from shared.bus.nats_bus import NatsGatewayBus
 from shared.bus.permissions import consumer_names
-from shared.bus.publishing import Ack, Outgoing
+from shared.bus.publishing import BACKOFF_S, Ack, Outgoing
 from shared.events import deadletters, decisions, streams, subjects
 from shared.events.decisions import Batch, EpochOpened, Positions
 from tests.contract.bus.conftest import Connect, ConnectGateway, Reader, eventually
@@ -20,6 +24,41 @@ Read = Callable[..., Reader]
 
 async def open_epoch(gateway: NatsGatewayBus, epoch: int = 1, position: int = 0) -> None:
     await gateway.open_epoch(shard="0", epoch=epoch, objects_position=position, why="test")
+
+
+class Heard(logging.Handler):
+    """When the feed said that streams are missing, in the loop's time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: list[float] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "not ready: stream not found" in record.getMessage():
+            self.times.append(asyncio.get_running_loop().time())
+
+
+async def test_streams_that_are_long_in_coming_do_not_fill_the_log(
+    server: Server, service: Connect, read: Read, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "shared.bus.feed")
+    heard = Heard()
+    logging.getLogger("shared.bus.feed").addHandler(heard)
+    reader = read(await service("scheduler"), kinds=["workload"], decisions=True, outcomes=True)
+
+    async def twice() -> bool:
+        return len(heard.times) > 1
+
+    reading = asyncio.create_task(reader.caught_up())
+    await eventually(twice)
+    logging.getLogger("shared.bus.feed").removeHandler(heard)
+    assert heard.times[1] - heard.times[0] > BACKOFF_S[0] * PATIENCE * 0.8
+    # And it is still looking.
+    bus = await server.gateway(purge_grace_s=0)
+    await bus.ensure_streams()
+    await open_epoch(bus)
+    assert await reading
+    await bus.close()
 
 
 async def test_replay_then_caught_up_then_live(gateway: NatsGatewayBus, service: Connect, read: Read) -> None:

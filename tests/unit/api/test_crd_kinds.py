@@ -56,6 +56,8 @@ def test_names_and_scope(crd: Crd) -> None:
         "AdmissionCheck": ("admissionchecks", False, ("ac",), True),
         "WorkloadPriorityClass": ("workloadpriorityclasses", False, ("wpc",), False),
         "Topology": ("topologies", False, ("topo",), False),
+        "MultiKueueCluster": ("multikueueclusters", False, ("mkc",), True),
+        "MultiKueueConfig": ("multikueueconfigs", False, ("mkconf",), False),
         "ProvisioningRequestConfig": ("provisioningrequestconfigs", False, ("prc",), False),
     }
     assert (crd.plural, crd.namespaced, crd.short_names, crd.status) == expected[crd.kind]
@@ -81,7 +83,9 @@ def test_the_older_version_is_served_with_a_warning(crd: Crd) -> None:
     versions = {version["name"]: version for version in spec["versions"]}
     assert set(versions) == {names.V1BETA1, names.V1BETA2}
     assert all(version["served"] for version in versions.values())
-    assert names.GROUP_VERSION in versions[names.V1BETA1]["deprecationWarning"]
+    if crd.kind != names.MULTIKUEUE_CONFIG:
+        # Kueue never called that one deprecated.
+        assert names.GROUP_VERSION in versions[names.V1BETA1]["deprecationWarning"]
     assert versions[names.V1BETA1].get("subresources") == versions[names.V1BETA2].get("subresources")
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import bcrypt
@@ -13,6 +14,7 @@ from shared.bus.server_binary import nats_binary
 from shared.bus.server_config import Server, ensure_passwords, hasher, main, render, write_config, write_private
 from shared.events import streams
 
+ROOT = Path(__file__).resolve().parents[3]
 USERS = (*streams.SERVICES, streams.READER)
 PASSWORDS = {user: f"password of {user}" for user in USERS}
 
@@ -91,6 +93,21 @@ def test_the_file_holds_hashes_and_the_output_no_secret(tmp_path: Path, capsys: 
         assert bcrypt.checkpw(plain.encode(), hashed[1].encode())
     assert "sluice.events.team-b.>" in text
     assert accepted(config) == ""
+
+
+def test_it_can_stay_until_a_signal(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "shared.bus.server_config", "--out", str(tmp_path), "--stay"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"{tmp_path / 'nats-server.conf'}\n"
+            assert (tmp_path / "nats-server.conf").exists()
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.2)
+            process.terminate()
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
 
 
 def test_without_bcrypt_passwords_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:

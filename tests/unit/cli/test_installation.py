@@ -16,7 +16,7 @@ from aiohttp import web
 
 from cli import installation
 from cli.installation import MANIFESTS, Prepared, Wanted, pointed_definition, pointed_webhooks, prepare
-from shared.api.crd_kinds import CONVERTED
+from shared.api.crd_kinds import CONVERTED, KINDS
 from shared.api.selectors import LabelSelector
 from shared.config.configuration import Configuration
 from shared.runtime.health import serve as serve_http
@@ -223,7 +223,7 @@ async def test_everything_is_installed(kubeconfig: Callable[[str], Path]) -> Non
     # It waits until the API server serves the kinds.
     assert cluster.looks > 12
     kinds = [o["kind"] for o in cluster.objects.values()]
-    assert kinds.count("CustomResourceDefinition") == len(ALL_KINDS)
+    assert kinds.count("CustomResourceDefinition") == len(KINDS)
     assert {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Namespace"} < set(kinds)
     assert {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"} < set(kinds)
     labels = [

@@ -65,7 +65,7 @@ def test_the_shipped_file(file: File) -> None:
     configured = file.load(SHIPPED)
     assert configured.configuration.controller.group_kind_concurrency["Job.batch"] == 5
     assert configured.unused == (
-        "leaderElection",
+        "leaderElection.resourceName",
         "controller",
         "clientConnection",
         "integrations.frameworks: kubeflow.org/mpijob",
@@ -284,8 +284,6 @@ def test_what_has_no_effect_yet_is_told(file: File) -> None:
         "featureGates: {FailureRecoveryPolicy: true, PartialAdmission: false}\n"
     )
     assert configured.unused == (
-        "resources.deviceClassMappings",
-        "metrics.customLabels",
         "multiKueue",
         "feature gate FailureRecoveryPolicy=true",
     )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from services.metrics.settings import MetricsSettings
 from shared.config.settings import load
 from shared.events.streams import SERVICES
 from tests.unit.k8s.dashboard import DASHBOARD, GRAFANA, expression, expressions, panels
@@ -43,6 +44,13 @@ def test_every_service_is_read_where_it_serves_its_metrics() -> None:
     (relabel,) = job["relabel_configs"]
     match = re.fullmatch(relabel["regex"], group["targets"][0])
     assert (relabel["target_label"], match and match[1]) == ("service", "watcher")
+
+
+def test_what_is_off_by_default_is_on_where_the_dashboard_shows_it() -> None:
+    assert any("kueue_cluster_queue_resource_usage" in e.series for e in expressions())
+    settings = load(SETTINGS["metrics"], "metrics", SERVICES, environment_of("metrics"))
+    assert isinstance(settings, MetricsSettings)
+    assert settings.cluster_queue_resources
 
 
 def test_the_dashboard_asks_the_source_that_is_provided() -> None:

@@ -170,6 +170,14 @@ def test_ways_to_a_worker_cluster(old: Json, new: Json) -> None:
     assert down(made(V2, "MultiKueueCluster", new)) == made(V1, "MultiKueueCluster", old)
 
 
+def test_who_sets_the_quota_is_not_lost() -> None:
+    config = made(V2, "MultiKueueConfig", {"clusters": ["b", "a"], "quotaManagement": "Automated"})
+    older = down(config)
+    assert older["spec"] == {"clusters": ["b", "a"]}
+    assert up(older) == config
+    assert up(made(V1, "MultiKueueConfig", {"clusters": ["a"]})) == made(V2, "MultiKueueConfig", {"clusters": ["a"]})
+
+
 # Workload.
 
 
