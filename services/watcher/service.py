@@ -6,7 +6,8 @@
 3. Streams are made or checked, OBJECTS is refilled, an epoch is opened or goes on (epochs).
 4. From then on, side by side: watches into the copy and on to OBJECTS; the log and the commands of the open epoch into patches; Jobs into
    Workloads and back.
-5. Trouble with the streams closes the epoch and goes through 3 again. A lost Lease ends the process: whoever supervises it starts a standby.
+5. Trouble with the streams closes the epoch and goes through 3 again. A Lease that could not be renewed in time holds every write back until it is
+   renewed after all; one that somebody else took ends the process: whoever supervises it starts a standby.
 6. On SIGTERM the work stops first, then the Lease is given up.
 """
 
@@ -72,6 +73,7 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
         )
         election = ctx.configured.configuration.leader_election
         standing = Standing(lease, kueue_lease(client, election, settings.namespace))
+        client.may_write = lambda: standing.is_held
         bus = ctx.gateway_bus
         store = Store()
         gateway = Gateway(
@@ -207,6 +209,8 @@ async def _tell_health(ctx: Context[WatcherSettings], standing: Standing, intake
         ctx.health.ready(not missing, "; ".join(f"{kind}: {why}" for kind, why in missing.items()), cause="kubernetes")
         if standing.is_held:
             ctx.health.ready(keeper.opened.is_set(), f"no epoch is open: {keeper.why_closed}", cause="start")
+        elif standing.held.is_set():
+            ctx.health.ready(False, "the Lease could not be renewed in time", cause="start")
         else:
             warm = ctx.settings.standby_is_ready and intake.synced.is_set()
             ctx.health.ready(warm, f"standby of {standing.behind}", cause="start")

@@ -45,7 +45,7 @@ class Standing:
 
     @property
     def is_held(self) -> bool:
-        """Both, and neither lost yet."""
+        """Both, beyond doubt."""
         return self._own.is_held and (self._kueue is None or self._kueue.is_held)
 
     @property
@@ -77,7 +77,7 @@ class Standing:
         taking, waiting = asyncio.create_task(self._kueue.run()), asyncio.create_task(self._kueue.held.wait())
         try:
             await asyncio.wait({taking, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            if self._kueue.is_held:
+            if self._kueue.held.is_set():
                 self.held.set()
             await taking
         finally:

@@ -9,6 +9,9 @@ All work happens in the reader's own step (there is no task of the feed's): it o
 4. A consumer that broke (gap, silence, reconnect) is made anew behind its position, if the stream is the one it was, still holds that
    position, and we were not away for over half of a tombstone's life; otherwise 2.
 5. A newer epoch: 2.
+
+A message of a version that another release wrote ends the reading of whoever decides by it, with UnknownVersion: the rest would not be the whole truth,
+and an instance of that release is to take over. Who reads objects alone goes on with what it knows.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ from shared.bus.counters import Counters
 from shared.bus.epochs import EpochReader
 from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled, Skipped
 from shared.bus.jetstream import TROUBLE, JetStream, JetStreamError, StreamInfo
-from shared.bus.permissions import consumer_name
+from shared.bus.permissions import consumer_names
 from shared.bus.publishing import BACKOFF_S, TRACEPARENT
 from shared.events import decisions, objects, outcomes, subjects
-from shared.events.codec import MalformedMessage
+from shared.events.codec import MalformedMessage, UnknownVersion
 from shared.events.decisions import Positions
 
 log = logging.getLogger(__name__)
@@ -48,7 +51,6 @@ class NatsFeed:
         connection: Connection,
         *,
         service: str,
-        replica: int,
         shard: str,
         kinds: Sequence[str],
         decisions: bool,
@@ -63,7 +65,6 @@ class NatsFeed:
         self._connection = connection
         self._js = JetStream(connection)
         self._service = service
-        self._replica = replica
         self._shard = shard
         self._counters = counters
         self._move_aside = move_aside
@@ -286,6 +287,8 @@ class NatsFeed:
             items.append(CaughtUp(self._now()))
 
     async def _malformed(self, stream: str, message: Received, error: ValueError) -> None:
+        if isinstance(error, UnknownVersion) and (self._log is not None or self._outcomes is not None):
+            raise error
         self._counters.malformed += 1
         await self._move_aside(stream, message, str(error))
 
@@ -310,7 +313,7 @@ class NatsFeed:
         return Source(
             self._connection,
             stream=stream,
-            consumer=consumer_name(self._service, self._replica, purpose),
+            consumers=consumer_names(self._service, purpose),
             filters=filters,
             contiguous=contiguous,
             last_per_subject=last_per_subject,

@@ -51,8 +51,6 @@ class BaseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     trace_otlp_endpoint: HttpUrl = ""
     """Send finished spans to this collector, OTLP over HTTP: `http://collector:4318`."""
     shard: str = "0"
-    replica: int = 0
-    """Number of this instance among those of its service that run at once (see streams.REPLICAS)."""
     stop_timeout_s: float = 5.0
 
 

@@ -15,13 +15,15 @@ import msgspec
 from multidict import CIMultiDict
 
 from shared.kube import credentials
-from shared.kube.errors import ApiError, TooManyRequests, Unauthorized, Unreachable, error_of
-from shared.kube.resources import Resource
+from shared.kube.errors import ApiError, TooManyRequests, Unauthorized, Unreachable, WritesHeld, error_of
+from shared.kube.resources import LEASES, Resource
 from shared.kube.transport import NO_QUERY, HttpTransport, Request, Transport
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+
+READS = ("get", "list", "watch")
 
 OnCall = Callable[[str, str, str, int, float], None]
 """(verb, plural, subresource, HTTP status or 0, seconds) of every call, for counting."""
@@ -50,6 +52,8 @@ class KubeClient:
     def __init__(self, transport: Transport, *, timeout_s: float = 2.0, on_call: OnCall | None = None) -> None:
         self._transport = transport
         self._on_call = on_call
+        self.may_write: Callable[[], bool] = lambda: True
+        """Asked before each write but that of a Lease: while it says no, writes raise WritesHeld instead of being sent."""
         self.timeout_s = timeout_s
         """Time-out of a call in seconds, unless the call gives its own."""
 
@@ -156,6 +160,8 @@ class KubeClient:
         await self._transport.renew()
 
     async def _call(self, request: Request, *, timeout_s: float | None = None) -> bytes:
+        if request.verb not in READS and request.resource != LEASES and not self.may_write():
+            raise WritesHeld(0, "WritesHeld", "not the time to write")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
         renewed = False

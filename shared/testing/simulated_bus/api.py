@@ -9,6 +9,7 @@ import msgspec
 
 from shared.bus.client import parse_headers, raw_headers
 from shared.bus.jetstream import (
+    CONSUMER_EXISTS,
     CONSUMER_NOT_FOUND,
     DELETE_FAILED,
     MESSAGE_NOT_FOUND,
@@ -36,6 +37,7 @@ NOT_FOUND = b"NATS/1.0 404 Message Not Found\r\n\r\n"
 class _Create(msgspec.Struct, frozen=True):
     stream_name: str
     config: ConsumerConfig
+    action: str = ""
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -150,18 +152,31 @@ class JetStreamApi:
             if not self._broker.drop_consumer(stream_name, consumer_name):
                 raise Refused(CONSUMER_NOT_FOUND, "consumer not found", 404)
             return b'{"success":true}'
+        if verb == "INFO":
+            return self._consumer_info(stream_name, consumer_name)
         if verb != "CREATE":
             raise Refused(BAD_REQUEST, f"no such call: CONSUMER.{verb}")
-        config = _create(payload).config
+        asked = _create(payload)
+        config = asked.config
         if filter_ != config.filter_subject and (filter_ or config.filter_subject):
             raise Refused(FILTER_MISMATCH, "Consumer create request did not match filtered subject from create subject")
         consumer = self._broker.make_consumer(client, stream, config)
         if consumer is None:
+            if asked.action == "create":
+                raise Refused(CONSUMER_EXISTS, "consumer already exists")
             raise Refused(CONSUMER_NAME_IN_USE, "consumer name already in use")
         delivered = SequencePair(0, consumer.start - 1)
         answer = _encode({"created": stream.created, "delivered": delivered, "num_pending": consumer.num_pending})
         consumer.pump()
         return answer
+
+    def _consumer_info(self, stream: str, name: str) -> bytes:
+        found = self._broker.consumers.get((stream, name))
+        if found is None:
+            raise Refused(CONSUMER_NOT_FOUND, "consumer not found", 404)
+        # One to which nobody listens any more has ended at once.
+        target = {"deliver_subject": found.config.deliver_subject}
+        return _encode({"config": target, "num_pending": found.num_pending, "push_bound": True})
 
 
 def _info(stream: SimulatedStream) -> bytes:

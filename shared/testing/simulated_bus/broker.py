@@ -22,7 +22,7 @@ from shared.bus.consumer import HEARTBEAT_S
 from shared.bus.gateway_bus import NatsGatewayBus
 from shared.bus.jetstream import S_NS, ConsumerConfig, StreamConfig
 from shared.bus.lease import STREAM as LEASES
-from shared.bus.permissions import consumer_name, lease_subject
+from shared.bus.permissions import lease_subject
 from shared.bus.service_bus import NatsBus
 from shared.bus.streams import PURGE_GRACE_S
 from shared.events import streams
@@ -88,21 +88,20 @@ class SimulatedBroker:
 
     # Connecting.
 
-    def bus(self, service: str, link: Link | None = None, *, shard: str = "0", replica: int = 0) -> NatsBus:
+    def bus(self, service: str, link: Link | None = None, *, shard: str = "0") -> NatsBus:
         """Connect a service. Call it while the event loop runs."""
-        return NatsBus(self._connect(service, link, replica), replica=replica, shard=shard)
+        return NatsBus(self._connect(service, link), shard=shard)
 
     def gateway(
         self,
         link: Link | None = None,
         *,
         shard: str = "0",
-        replica: int = 0,
         purge_grace_s: float = PURGE_GRACE_S,
     ) -> NatsGatewayBus:
         """Connect as the gateway."""
-        connection = self._connect(streams.GATEWAY, link, replica)
-        return NatsGatewayBus(connection, replica=replica, shard=shard, purge_grace_s=purge_grace_s)
+        connection = self._connect(streams.GATEWAY, link)
+        return NatsGatewayBus(connection, shard=shard, purge_grace_s=purge_grace_s)
 
     def connection(self, user: str, link: Link | None = None) -> Connection:
         """Connect as any user, without the bus above it."""
@@ -116,8 +115,7 @@ class SimulatedBroker:
             return connection
         raise RuntimeError("beginning a simulated connection waited")
 
-    def _connect(self, service: str, link: Link | None, replica: int) -> Connection:
-        consumer_name(service, replica, "objects")
+    def _connect(self, service: str, link: Link | None) -> Connection:
         if service not in streams.SERVICES:
             raise ValueError(f"no such service: {service!r}")
         return self.connection(service, link)

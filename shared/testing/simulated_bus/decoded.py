@@ -98,7 +98,9 @@ class DecodedBroker(SimulatedBroker):
     def commands(self) -> dict[str, OpenCommand]:
         """Subject -> the command that is open."""
         return {
-            m.subject: open_command(Received(m.subject, m.sequence, m.stamp, m.payload, m.headers))
+            m.subject: open_command(
+                Received(m.subject, m.sequence, m.stamp, m.payload, m.headers), self.streams["COMMANDS"].created
+            )
             for m in self._held("COMMANDS")
         }
 

@@ -55,11 +55,11 @@ Connect = Callable[..., Awaitable[NatsBus]]
 
 @pytest.fixture
 async def service(server: Server) -> AsyncIterator[Connect]:
-    """`await service("scheduler", replica=1)`."""
+    """`await service("scheduler")`."""
     async with AsyncExitStack() as stack:
 
-        async def connected(name: str, replica: int = 0) -> NatsBus:
-            bus = await server.bus(name, replica=replica)
+        async def connected(name: str) -> NatsBus:
+            bus = await server.bus(name)
             stack.push_async_callback(bus.close)
             return bus
 
@@ -71,11 +71,11 @@ ConnectGateway = Callable[..., Awaitable[NatsGatewayBus]]
 
 @pytest.fixture
 async def another_gateway(server: Server) -> AsyncIterator[ConnectGateway]:
-    """`await another_gateway(replica=1)`: a gateway that has made no stream."""
+    """`await another_gateway()`: a gateway that has made no stream."""
     async with AsyncExitStack() as stack:
 
-        async def connected(replica: int = 0) -> NatsGatewayBus:
-            bus = await server.gateway(replica=replica)
+        async def connected() -> NatsGatewayBus:
+            bus = await server.gateway()
             stack.push_async_callback(bus.close)
             return bus
 

@@ -19,9 +19,9 @@ from shared.testing.simulated_bus import SimulatedBroker
 class Server(Protocol):
     """A server, and connections of the users of its table."""
 
-    async def bus(self, service: str, *, replica: int = 0) -> NatsBus: ...
+    async def bus(self, service: str) -> NatsBus: ...
 
-    async def gateway(self, *, replica: int = 0, purge_grace_s: float = PURGE_GRACE_S) -> NatsGatewayBus: ...
+    async def gateway(self, *, purge_grace_s: float = PURGE_GRACE_S) -> NatsGatewayBus: ...
 
     async def connection(self, user: str) -> Connection:
         """Without a bus above it."""
@@ -60,14 +60,12 @@ class RealServer:
     def __init__(self, directory: Path) -> None:
         self.nats = NatsServer(directory, readers={"events_reader": (), "team_a_reader": ("team-a",)})
 
-    async def bus(self, service: str, *, replica: int = 0) -> NatsBus:
-        return await connect(service, self.nats.url, service, self.nats.password(service), replica=replica)
+    async def bus(self, service: str) -> NatsBus:
+        return await connect(service, self.nats.url, service, self.nats.password(service))
 
-    async def gateway(self, *, replica: int = 0, purge_grace_s: float = PURGE_GRACE_S) -> NatsGatewayBus:
+    async def gateway(self, *, purge_grace_s: float = PURGE_GRACE_S) -> NatsGatewayBus:
         password = self.nats.password("watcher")
-        return await connect(
-            "watcher", self.nats.url, "watcher", password, gateway=True, replica=replica, purge_grace_s=purge_grace_s
-        )
+        return await connect("watcher", self.nats.url, "watcher", password, gateway=True, purge_grace_s=purge_grace_s)
 
     async def connection(self, user: str) -> Connection:
         connection = Connection(user)
@@ -112,11 +110,11 @@ class SimulatedServer:
         self.broker = SimulatedBroker(random=self._random)
         self._ends: dict[str, int] = {}
 
-    async def bus(self, service: str, *, replica: int = 0) -> NatsBus:
-        return self.broker.bus(service, Link(self._random), replica=replica)
+    async def bus(self, service: str) -> NatsBus:
+        return self.broker.bus(service, Link(self._random))
 
-    async def gateway(self, *, replica: int = 0, purge_grace_s: float = PURGE_GRACE_S) -> NatsGatewayBus:
-        return self.broker.gateway(Link(self._random), replica=replica, purge_grace_s=purge_grace_s)
+    async def gateway(self, *, purge_grace_s: float = PURGE_GRACE_S) -> NatsGatewayBus:
+        return self.broker.gateway(Link(self._random), purge_grace_s=purge_grace_s)
 
     async def connection(self, user: str) -> Connection:
         return self.broker.connection(user, Link(self._random))

@@ -27,7 +27,7 @@ async def read_log(gateway: NatsGatewayBus, count: int, after: int = 0) -> list[
 
 async def test_of_two_writers_exactly_one_wins_each_position(gateway: NatsGatewayBus, service: Connect) -> None:
     await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
-    first, second = await service("scheduler"), await service("scheduler", replica=1)
+    first, second = await service("scheduler"), await service("scheduler")
     winners = []
     for last in range(1, 31):
         results = await asyncio.gather(first.append(batch(last, "first")), second.append(batch(last, "second")))

@@ -98,6 +98,28 @@ async def test_reading_goes_on_after_a_restart_and_after_a_wipe(
     await steps.aclose()  # type: ignore[attr-defined]
 
 
+async def test_closing_what_was_wiped_leaves_what_has_its_place_now(
+    server: Server, gateway: NatsGatewayBus, service: Connect
+) -> None:
+    queue_manager = await service("queue_manager")
+    steps = gateway.commands()
+    await queue_manager.command([priority("before", 1, "a")])
+    (before,) = await take(steps, 1)
+    await server.wipe()
+    commanding = asyncio.create_task(queue_manager.command([priority("after", 1, "b")]))
+    async with asyncio.timeout(WITHIN_S):
+        await gateway.wait_reconnect(0)
+    await gateway.ensure_streams()
+    await commanding
+    (after,) = await take(steps, 1)
+    assert after.sequence == before.sequence
+    await gateway.close_commands([before])
+    assert await open_ids(gateway, 1) == ["after"]
+    await gateway.close_commands([after])
+    assert (await gateway._js.stream_info("COMMANDS")).state.messages == 0
+    await steps.aclose()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("subject", "payload"),
     [

@@ -207,7 +207,7 @@ async def test_a_lost_lease_has_two_holders_for_a_moment(
     one = (await service("preemptor")).lease("preemptor")
     await one.wait_until_held()
     await asyncio.sleep(10)
-    two = (await service("preemptor", replica=1)).lease("preemptor")
+    two = (await service("preemptor")).lease("preemptor")
     await asyncio.sleep(0.1)
     assert (one.held, two.held) == (True, False)
     # It was renewed at most a moment ago, and is not again before the other one looks.
@@ -257,8 +257,6 @@ async def test_killed_between_commit_and_answer(broker: SimulatedBroker, opened:
 async def test_whom_the_table_does_not_know_gets_no_bus(broker: SimulatedBroker) -> None:
     with pytest.raises(ValueError, match="no such service"):
         broker.bus("nobody")
-    with pytest.raises(ValueError, match="replica"):
-        broker.bus("scheduler", replica=9)
 
 
 async def test_without_a_link_nothing_takes_time(broker: SimulatedBroker, opened: NatsGatewayBus) -> None:

@@ -11,6 +11,7 @@ from shared.bus.feed import PATIENCE
 from shared.bus.interface import Appended, CaughtUp, Logged, ObjectChanged, Reset, Settled
 from shared.bus.jetstream import stream_config
 from shared.bus.nats_bus import NatsGatewayBus
+from shared.bus.permissions import consumer_names
 from shared.bus.publishing import BACKOFF_S, Ack, Outgoing
 from shared.events import deadletters, decisions, streams, subjects
 from shared.events.decisions import Batch, EpochOpened, Positions
@@ -286,7 +287,7 @@ async def test_purged_unseen_means_starting_over(gateway: NatsGatewayBus, servic
     assert (await gateway._js.stream_info(subjects.decisions_stream("0", 1))).state.first_seq == 4
     assert positions.decisions == 1
     # A reader that stands before what was purged has missed it.
-    late = read(await service("scheduler", replica=1), kinds=["workload"], decisions=True, outcomes=True)
+    late = read(await service("scheduler"), kinds=["workload"], decisions=True, outcomes=True)
     await late.caught_up()
     assert late.feed._log is not None
     late.feed._log.position, late.feed._log.stamp = 2, 1
@@ -337,7 +338,7 @@ async def dead_letters(gateway: NatsGatewayBus) -> list[deadletters.DeadLetter]:
         source = Source(
             gateway._connection,
             stream="DEADLETTER",
-            consumer="watcher-0-dead",
+            consumers=consumer_names("watcher", "dead"),
             filters=("sluice.dead.>",),
             on_activity=lambda: None,
         )

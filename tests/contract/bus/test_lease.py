@@ -14,7 +14,7 @@ from tests.contract.bus.servers import Server
 async def test_one_holds_and_the_next_takes_over_at_once_when_released(
     gateway: NatsGatewayBus, service: Connect
 ) -> None:
-    first, second = await service("scheduler"), await service("scheduler", replica=1)
+    first, second = await service("scheduler"), await service("scheduler")
     one = first.lease("scheduler")
     async with asyncio.timeout(5):
         await one.wait_until_held()
@@ -35,7 +35,7 @@ async def test_one_holds_and_the_next_takes_over_at_once_when_released(
 
 
 async def test_a_holder_that_dies_is_replaced(gateway: NatsGatewayBus, service: Connect) -> None:
-    first, second = await service("preemptor"), await service("preemptor", replica=1)
+    first, second = await service("preemptor"), await service("preemptor")
     one = first.lease("preemptor")
     async with asyncio.timeout(5):
         await one.wait_until_held()
@@ -48,7 +48,7 @@ async def test_a_holder_that_dies_is_replaced(gateway: NatsGatewayBus, service: 
 
 
 async def test_two_may_believe_for_a_moment_and_then_one_does(gateway: NatsGatewayBus, service: Connect) -> None:
-    first, second = await service("scheduler"), await service("scheduler", replica=1)
+    first, second = await service("scheduler"), await service("scheduler")
     one = first.lease("scheduler")
     async with asyncio.timeout(5):
         await one.wait_until_held()

@@ -90,7 +90,7 @@ async def test_a_deposed_gateway_neither_overwrites_nor_raises_the_dead(
 ) -> None:
     monkeypatch.setattr(objects_store, "TOMBSTONE_TTL_S", 1)
     await gateway.put_objects([workload("a", 10), workload("b", 10)])
-    new = await another_gateway(replica=1)
+    new = await another_gateway()
     await new.ensure_streams()
     assert set(await new.load_objects()) == {SUBJECT, subjects.objects("workload", "team-a", "b")}
     await new.put_objects([workload("a", 20), tombstone("b", 20)])
@@ -111,7 +111,7 @@ async def test_a_deposed_gateway_neither_overwrites_nor_raises_the_dead(
 async def test_two_gateways_at_once_leave_the_newest_of_each(
     gateway: NatsGatewayBus, another_gateway: ConnectGateway
 ) -> None:
-    new = await another_gateway(replica=1)
+    new = await another_gateway()
     await new.ensure_streams()
     for round_ in range(1, 6):
         await asyncio.gather(

@@ -165,7 +165,7 @@ async def test_nobody_listens_where_it_should_not(login: Login, another_gateway:
     for subject in (">", "sluice.>", "sluice.objects.>", "sluice.decisions.>", "sluice.commands.>", "sluice.rpc.>",
                     f"_INBOX_{other}.>", "_INBOX_*.>", "$JS.>", "$KV.>", "$SYS.>", "sluice.outcomes.>"):  # fmt: skip
         await connection.subscribe_direct(subject, lambda s, *_: heard.append(s))
-    gateway = await another_gateway(replica=1)
+    gateway = await another_gateway()
     await gateway.ensure_streams()
     await gateway.load_objects()
     await gateway.put_objects([workload("b", 7)])
@@ -231,8 +231,6 @@ async def test_wrong_password_is_said_at_once(server: Server) -> None:
     assert isinstance(server, RealServer)
     with pytest.raises(PermissionError, match="scheduler"):
         await connect("scheduler", server.nats.url, "scheduler", "wrong")
-    with pytest.raises(ValueError, match="replica"):
-        await server.bus("scheduler", replica=streams.REPLICAS)
 
 
 async def test_every_service_may_do_its_own_work(login: Login) -> None:

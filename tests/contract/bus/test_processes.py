@@ -35,7 +35,7 @@ def test_a_stopped_process_reads_later_and_a_killed_one_takes_nobody_along() -> 
         await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
 
     async def write(first: int) -> None:
-        bus = broker.gateway(Link(Random(2)), replica=1)
+        bus = broker.gateway(Link(Random(2)))
         await bus.load_objects()
         for version in range(first, first + 5):
             await bus.put_objects([workload(f"w{version}", version)])
@@ -72,18 +72,18 @@ def history(seed: int) -> list[StoredMessage]:
         faults: tuple[Fault, ...] = ("lose_ack", "break_after", "break_late", "twice")
         return random.choice(faults) if random.random() < 0.1 else None
 
-    async def schedule(bus: NatsBus) -> None:
+    async def schedule(bus: NatsBus, number: int) -> None:
         lease = bus.lease("scheduler")
         async for _ in steps(bus):
             if lease.held:
-                await bus.append(msgspec.structs.replace(batch(bus.replica), decided_ns=1))
+                await bus.append(msgspec.structs.replace(batch(number), decided_ns=1))
 
     async def run() -> None:
         gateway = broker.gateway(Link(random))
         await gateway.ensure_streams()
         await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
         broker.fault = disturb
-        tasks = [asyncio.create_task(schedule(broker.bus("scheduler", Link(random), replica=r))) for r in (0, 1)]
+        tasks = [asyncio.create_task(schedule(broker.bus("scheduler", Link(random)), r)) for r in (0, 1)]
         for version in range(1, 60):
             await gateway.put_objects([workload(f"w{version % 7}", version)])
             await gateway.settle([rejected(version)])

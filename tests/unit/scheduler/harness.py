@@ -32,7 +32,6 @@ class Harness:
         self.gateway = self.broker.gateway()
         self.now = NOW
         self.version = 0
-        self.replicas = 0
         self.ready: list[tuple[bool, str]] = []
         self.spans = InMemorySpanExporter()
         self.provider = TracerProvider()
@@ -43,9 +42,8 @@ class Harness:
         self, settings: SchedulerSettings | None = None, registry: CollectorRegistry | None = None
     ) -> Scheduler:
         """A new instance."""
-        self.replicas += 1
         return Scheduler(
-            self.broker.bus("scheduler", replica=self.replicas - 1),
+            self.broker.bus("scheduler"),
             settings or SchedulerSettings(retry_delay_s=0.0, race_wait_s=0.2),
             now=lambda: self.now,
             tracer=self.provider.get_tracer("test"),

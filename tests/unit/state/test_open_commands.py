@@ -454,7 +454,7 @@ async def test_the_standby_acts_when_the_lease_is_free() -> None:
     await put(broker, "a")
     await broker.gateway().open_epoch(shard="0", epoch=1, objects_position=1, why="")
     standby_judge = PriorityJudge()
-    first, second = broker.bus("queue_manager"), broker.bus("queue_manager", replica=1)
+    first, second = broker.bus("queue_manager"), broker.bus("queue_manager")
     async with running(first, writer(leads=False), leased=True):
         await commands(broker, 1)
         active_commands = len(broker.command_history)

@@ -15,7 +15,7 @@ class GatewayStreams(NatsGatewayBus):
 
     def __init__(self) -> None:
         self.broker = DecodedBroker(streams_ready=False)
-        super().__init__(self.broker.connection("watcher"), replica=0, shard="0")
+        super().__init__(self.broker.connection("watcher"), shard="0")
         self.puts: list[list[ObjectWrite]] = []
         self.fail_puts: list[Exception] = []
 
