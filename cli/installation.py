@@ -135,8 +135,8 @@ async def _namespace(client: KubeClient, name: str) -> None:
 async def _crds(client: KubeClient, wanted: Wanted) -> tuple[str, ...]:
     """Kinds of ours that are not there; none after installing them."""
     if "crds" in wanted.parts:
-        manifests = [*_read(MANIFESTS / "crds")]
-        await asyncio.gather(*(_apply(client, m) for m in manifests))
+        manifests = [pointed_definition(m, wanted) for m in _read(MANIFESTS / "crds")]
+        await asyncio.gather(*(_define(client, m) for m in manifests))
         await asyncio.gather(*(_established(client, m["metadata"]["name"]) for m in manifests))
         return ()
     try:
@@ -145,6 +145,30 @@ async def _crds(client: KubeClient, wanted: Wanted) -> tuple[str, ...]:
         served = ()
     there = {found["name"] for found in served}
     return tuple(resource.plural for resource in _NEEDED if resource.plural not in there)
+
+
+def pointed_definition(manifest: Manifest, wanted: Wanted) -> Manifest:
+    """A definition whose versions are converted at `webhook_url`."""
+    conversion = manifest["spec"]["conversion"]
+    if "webhook" not in conversion:
+        return manifest
+    webhook = {**conversion["webhook"], "clientConfig": _client_config(conversion["webhook"], wanted)}
+    return {**manifest, "spec": {**manifest["spec"], "conversion": {**conversion, "webhook": webhook}}}
+
+
+async def _define(client: KubeClient, manifest: Manifest) -> None:
+    try:
+        await _apply(client, manifest)
+    except Invalid:
+        conversion = manifest["spec"]["conversion"]
+        if "webhook" not in conversion:
+            raise
+        # It names a Service, whose field belongs to somebody else: an apply cannot take that away, and deleting it would delete all objects.
+        webhook = conversion["webhook"]
+        client_config = {"service": None, **webhook["clientConfig"]}
+        patch = {"spec": {"conversion": {**conversion, "webhook": {**webhook, "clientConfig": client_config}}}}
+        await client.patch(resources.CRDS, "", manifest["metadata"]["name"], msgspec.json.encode(patch))
+        await _apply(client, manifest)
 
 
 async def _established(client: KubeClient, crd: str) -> None:
@@ -193,18 +217,23 @@ def pointed_webhooks(manifest: Manifest, wanted: Wanted, user: str) -> Manifest:
     """A webhook configuration that calls `webhook_url`, skips what `user` writes, and reviews Jobs of managed namespaces only."""
     webhooks = []
     for webhook in manifest["webhooks"]:
-        client_config = {"url": wanted.webhook_url + webhook["clientConfig"]["service"]["path"]}
-        if wanted.webhook_ca:
-            client_config["caBundle"] = base64.b64encode(wanted.webhook_ca).decode()
         condition = {
-            "name": "not-the-watcher",
+            "name": names.NOT_THE_WATCHER,
             "expression": f"request.userInfo.username != {msgspec.json.encode(user).decode()}",
         }
-        changed = {**webhook, "clientConfig": client_config, "matchConditions": [condition]}
+        changed = {**webhook, "clientConfig": _client_config(webhook, wanted), "matchConditions": [condition]}
         if "namespaceSelector" in webhook:
             changed["namespaceSelector"] = msgspec.to_builtins(wanted.managed_namespaces)
         webhooks.append(changed)
     return {**manifest, "webhooks": webhooks}
+
+
+def _client_config(webhook: Manifest, wanted: Wanted) -> dict[str, str]:
+    """A webhook's, for a webhook at `webhook_url`."""
+    client_config = {"url": wanted.webhook_url + webhook["clientConfig"]["service"]["path"]}
+    if wanted.webhook_ca:
+        client_config["caBundle"] = base64.b64encode(wanted.webhook_ca).decode()
+    return client_config
 
 
 async def _apply(client: KubeClient, manifest: Manifest) -> None:

@@ -2,7 +2,8 @@
 
 1. A Secret per user (each service, and the reader of public events): `user`, `password`, `url`. One that is there is kept.
 2. The server's configuration, generated from the table of streams and these passwords. One that was made of the same is kept; another is replaced.
-3. Only after a replacement: the server's StatefulSet is told to restart its pods.
+3. For a cluster of servers, certificates and the authority that the services trust; before the configuration, which follows them too.
+4. Only after a replacement: the server's StatefulSet is told to restart its pods.
 
 Safe to run again and again, and by two at once: who loses the race to create a Secret uses the winner's. Nothing secret is printed.
 """
@@ -16,10 +17,12 @@ import hashlib
 import secrets
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import msgspec
 
-from shared.bus.server_config import Server, hasher, render
+from cli import nats_certificates
+from shared.bus.server_config import Cluster, Server, hasher, render
 from shared.events import streams
 from shared.kube.client import KubeClient, connect
 from shared.kube.credentials import CredentialsError
@@ -29,10 +32,17 @@ from shared.kube.resources import SECRETS, Resource
 USERS = (*streams.SERVICES, streams.READER)
 CONFIG_SECRET = "sluice-nats-server"
 CONFIG_KEY = "nats-server.conf"
+TLS_SECRET = "sluice-nats-tls"
+"""Of the servers: ca.crt, tls.crt, tls.key."""
+CA_SECRET = "sluice-nats-ca"
+"""Of the services: ca.crt."""
+TLS_FOLDER = "/etc/nats-tls"
 MADE_OF = "sluice.dev/made-of"
 """Annotation: hash of the configuration with its random passwords in plain text; it says nothing about them."""
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 SERVER = "sluice-nats"
+SERVERS = "sluice-nats-servers"
+"""The Service that has a name for each pod of the cluster."""
 PASSWORD_BYTES = 24
 TIMEOUT_S = 10.0
 LABELS = {"app.kubernetes.io/part-of": "sluice", "app.kubernetes.io/component": "nats"}
@@ -58,9 +68,27 @@ def secret_name(user: str) -> str:
     return f"sluice-nats-{user.replace('_', '-')}"
 
 
-def made_of(server: Server, passwords: Mapping[str, str]) -> str:
-    """Changes with the table of streams, the server's settings and every password."""
-    return hashlib.sha256(render(server, passwords).encode()).hexdigest()
+def made_of(server: Server, passwords: Mapping[str, str], ca: str = "") -> str:
+    """Changes with the table of streams, the server's settings, every password and the authority."""
+    return hashlib.sha256((render(server, passwords) + ca).encode()).hexdigest()
+
+
+def server_of(namespace: str, servers: int) -> Server:
+    """The one server, or each of several."""
+    alone = Server(store_dir="/data", host="0.0.0.0", monitor="0.0.0.0:8222")
+    if servers == 1:
+        return alone
+    routes = tuple(f"tls://{SERVER}-{n}.{SERVERS}.{namespace}.svc:6222" for n in range(servers))
+    files = {"cert_file": f"{TLS_FOLDER}/tls.crt", "key_file": f"{TLS_FOLDER}/tls.key"}
+    cluster = Cluster(listen="0.0.0.0:6222", routes=routes, ca_file=f"{TLS_FOLDER}/ca.crt", **files)
+    return msgspec.structs.replace(alone, cluster=cluster, **files)
+
+
+def hosts_of(namespace: str) -> tuple[str, ...]:
+    """Names in the servers' certificate."""
+    own = f"{SERVER}.{namespace}.svc"
+    each = f"*.{SERVERS}.{namespace}.svc"
+    return own, f"{own}.cluster.local", each, f"{each}.cluster.local"
 
 
 class Credentials:
@@ -77,8 +105,31 @@ class Credentials:
         used and is not ours to overwrite."""
         done: list[str] = []
         passwords = {user: await self._password(user, done) for user in USERS}
-        await self._config(passwords, done)
+        ca = await self._certificates(done) if self._server.cluster is not None else ""
+        await self._config(passwords, ca, done)
         return done
+
+    async def _certificates(self, done: list[str]) -> str:
+        """The authority, PEM."""
+        found = await self._get(TLS_SECRET)
+        if found is None:
+            made = nats_certificates.make(hosts_of(self._namespace), datetime.now(UTC))
+            values = {"ca.crt": made.ca, "tls.crt": made.certificate, "tls.key": made.key}
+            if await self._create(TLS_SECRET, values, {}):
+                done.append(f"secret/{TLS_SECRET} created")
+            found = await self._get(TLS_SECRET)
+        ca = found.text("ca.crt") if found is not None else ""
+        if not ca:
+            raise ValueError(f"secret/{TLS_SECRET} has no ca.crt: give it one, or delete it and run this again")
+        trusted = await self._get(CA_SECRET)
+        if trusted is None:
+            if await self._create(CA_SECRET, {"ca.crt": ca}, {}):
+                done.append(f"secret/{CA_SECRET} created")
+        elif trusted.text("ca.crt") != ca:
+            body = msgspec.json.encode({"data": _encoded({"ca.crt": ca})})
+            await self._client.patch(SECRETS, self._namespace, CA_SECRET, body)
+            done.append(f"secret/{CA_SECRET} replaced")
+        return ca
 
     async def _password(self, user: str, done: list[str]) -> str:
         name = secret_name(user)
@@ -94,8 +145,8 @@ class Credentials:
             raise ValueError(f"secret/{name} has no password: give it one, or delete it and run this again")
         return password
 
-    async def _config(self, passwords: Mapping[str, str], done: list[str]) -> None:
-        wanted = made_of(self._server, passwords)
+    async def _config(self, passwords: Mapping[str, str], ca: str, done: list[str]) -> None:
+        wanted = made_of(self._server, passwords, ca)
         digest = hasher()
         values = {CONFIG_KEY: render(self._server, {user: digest(p) for user, p in passwords.items()})}
         found = await self._get(CONFIG_SECRET)
@@ -153,8 +204,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--namespace", default="kueue-system")
     parser.add_argument("--url", default=f"nats://{SERVER}.kueue-system.svc:4222", help="what services connect to")
     parser.add_argument("--kubeconfig", default="", help="default: the pod's ServiceAccount")
+    parser.add_argument(
+        "--cluster", type=int, default=1, metavar="SERVERS", help="so many servers, with TLS to and between them"
+    )
     given = parser.parse_args(arguments)
-    server = Server(store_dir="/data", host="0.0.0.0", monitor="0.0.0.0:8222")
+    server = server_of(given.namespace, given.cluster)
     try:
         done = asyncio.run(_run(given.kubeconfig, given.namespace, given.url, server))
     except (ApiError, ValueError, CredentialsError) as error:

@@ -16,9 +16,11 @@ import yaml
 
 from cli.cluster_dump import read_dump
 from shared.api.quantity import format_amount
-from shared.decide.cycle import Admit, CycleSettings, Preempt
-from shared.decide.settings import FairSharing
+from shared.config.configuration_file import ConfigurationError, load
+from shared.config.fairness import FairnessSettings
+from shared.decide.cycle import Admit, Preempt
 from shared.events.commands import FlavorObstacle, PendingExplanation
+from shared.runtime.decision_settings import admission_fair_sharing, cycle_settings, order_policy, request_rules
 from shared.state import explain
 from shared.state.simulate import Simulated, simulate
 
@@ -182,6 +184,10 @@ def simulate_command(
     ],
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print the answer.")] = Output.TABLE,
     fair_sharing: Annotated[bool, typer.Option("--fair-sharing", help="As with fairSharing configured.")] = False,
+    configuration: Annotated[
+        str, typer.Option("--config", metavar="FILE", help="Kueue's configuration, as the services are given it.")
+    ] = "",
+    feature_gates: Annotated[str, typer.Option("--feature-gates", metavar="A=true,B=false")] = "",
 ) -> None:
     """Print what the engine would decide about the objects of a file, and why the rest waits."""
     try:
@@ -189,8 +195,21 @@ def simulate_command(
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         typer.secho(f"{state.name}: {error}", fg="red", err=True)
         raise typer.Exit(1) from None
-    settings = CycleSettings(fair=FairSharing() if fair_sharing else None)
-    told = answer(simulate(dump.objects, time.time(), settings=settings), dump.problems)
+    try:
+        said = load(configuration, feature_gates)
+    except ConfigurationError as error:
+        typer.secho(str(error), fg="red", err=True)
+        raise typer.Exit(1) from None
+    fairness = FairnessSettings(fair_sharing=fair_sharing)
+    result = simulate(
+        dump.objects,
+        time.time(),
+        settings=cycle_settings(said, fairness),
+        policy=order_policy(said),
+        rules=request_rules(said),
+        afs=admission_fair_sharing(said, fairness),
+    )
+    told = answer(result, dump.problems)
     if output is Output.JSON:
         typer.echo(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
         return

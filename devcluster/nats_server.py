@@ -26,10 +26,19 @@ ATTEMPTS = 3
 
 
 class NatsServer:
-    """Its files are in `data_dir`: `credentials/`, `jetstream/`, `nats.log`; it can be entered again over the same directory. `port` 0: a free one."""
+    """Its files are in `data_dir`: `credentials/`, `jetstream/`, `nats.log`; it can be entered again over the same directory. `port` 0: a free one.
+    `launcher`: a command that runs the server by the program and arguments that follow, in its own place."""
 
-    def __init__(self, data_dir: Path, port: int = 0, *, readers: Mapping[str, tuple[str, ...]] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int = 0,
+        *,
+        readers: Mapping[str, tuple[str, ...]] | None = None,
+        launcher: tuple[str, ...] = (),
+    ) -> None:
         self.data_dir = data_dir
+        self._launcher = launcher
         self._port = port
         self._monitor_port = 0
         self._readers = readers
@@ -127,7 +136,8 @@ class NatsServer:
                 ),
                 self._readers,
             )
-            command = Command("nats-server", nats_binary(), ("--config", str(config)))
+            line = [*self._launcher, str(nats_binary()), "--config", str(config)]
+            command = Command("nats-server", Path(line[0]), tuple(line[1:]))
             self._process = ManagedProcess(command, self.data_dir / "nats.log")
             try:
                 await self.start()

@@ -1,7 +1,7 @@
 """The whole of Sluice on this machine: a control plane, NATS with the generated permissions, and every service as a process of its own.
 
 The watcher and the webhook get tokens of the ServiceAccounts that `k8s/rbac` ships, the services the NATS users of the table: what is
-missing there fails here. A service that ends is started again, as a kubelet would.
+missing there fails here. A service that ends is started again, as a kubelet would. More instances of a service can be added and removed while it runs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -35,17 +36,20 @@ WITH_KUBERNETES = {"watcher": "sluice-watcher", "webhook": "sluice-webhook"}
 """Services that hold Kubernetes credentials, and their ServiceAccounts."""
 READY_SECONDS = 30.0
 RESTART_SECONDS = 0.2
+PORTS_AT_ONCE = 32
 
 
 class Service:
-    """One service process, started again whenever it ends, until it is stopped."""
+    """One process of a service, started again whenever it ends, until it is stopped. `name`: of this instance; `arguments`: of the interpreter."""
 
-    def __init__(self, name: str, environment: Mapping[str, str], log: Path, health_port: int) -> None:
+    def __init__(
+        self, name: str, arguments: tuple[str, ...], environment: Mapping[str, str], log: Path, health_port: int
+    ) -> None:
         self.name = name
         self.health_port = health_port
         self.starts = 0
         self.up = asyncio.Event()
-        command = Command(name, Path(sys.executable), ("-m", f"services.{name}"), dict(environment))
+        command = Command(name, Path(sys.executable), arguments, dict(environment))
         self.process = ManagedProcess(command, log)
         self._held = asyncio.Event()
         self._held.set()
@@ -69,9 +73,17 @@ class Service:
         self.up.set()
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to this very process."""
+        """Send a signal that ends it to this very process."""
         self.up.clear()
         self.process.send(number)
+
+    def freeze(self) -> None:
+        """Stop it where it stands, until `thaw`."""
+        self.process.send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Undo `freeze`."""
+        self.process.send(signal.SIGCONT)
 
     def hold(self) -> None:
         """Do not start it again until `release`."""
@@ -91,7 +103,8 @@ class Service:
 
 
 class Stack:
-    """A running Sluice. `cluster`, `nats` and `services` are its parts; `folder` keeps logs, credentials and data until `stop`."""
+    """A running Sluice. `cluster`, `nats` and `services` (by the names of their instances) are its parts; `folder` keeps logs, credentials and data
+    until `stop`."""
 
     def __init__(
         self,
@@ -113,6 +126,10 @@ class Stack:
         self.cluster = DevCluster(options, self._console)
         self.nats = NatsServer(self.folder / "nats")
         self.services: dict[str, Service] = {}
+        self.webhook_port = 0
+        """Where the API server calls admission; the first instance of the webhook listens there."""
+        self._instances: Counter[str] = Counter()
+        self._ports: list[int] = []
 
     async def __aenter__(self) -> Self:
         try:
@@ -139,8 +156,36 @@ class Stack:
                 "wait", "--for=condition=Established", "crd", "-l", "app.kubernetes.io/part-of=sluice"
             )
         with self._step("services", usual=4):
-            await self._start_services()
+            self.webhook_port = self.free_port()
+            for name in self._names:
+                await self.add(name)
             await self.wait_ready()
+
+    async def add(self, name: str) -> str:
+        """One more instance of a service; returns the instance's name, before it is ready. The first is named like the service."""
+        number = self._instances[name]
+        self._instances[name] += 1
+        instance = f"{name}-{number}" if number else name
+        port = self.free_port()
+        logs = self.folder / "logs"
+        logs.mkdir(exist_ok=True)
+        environment = await self.environment(name, instance, port)
+        service = Service(instance, self.arguments(name), environment, logs / f"{instance}.log", port)
+        self.services[instance] = service
+        await service.start()
+        return instance
+
+    def instances(self, name: str) -> list[str]:
+        """Names of the instances of a service that there are, the eldest first."""
+        return [instance for instance in self.services if instance.partition("-")[0] == name]
+
+    async def remove(self, instance: str, number: signal.Signals = signal.SIGTERM) -> None:
+        """End an instance for good: in an orderly way, or by SIGKILL."""
+        service = self.services.pop(instance)
+        service.hold()
+        if number == signal.SIGKILL:
+            service.kill(number)
+        await service.stop()
 
     async def stop(self) -> None:
         """End every process, the services first, and remove the folder."""
@@ -153,10 +198,10 @@ class Stack:
         self._temporary.cleanup()
 
     async def wait_ready(self, seconds: float = READY_SECONDS) -> None:
-        """Return when every service answers /readyz. Raises TimeoutError that says which does not, why, and the end of its log."""
+        """Return when every instance answers /readyz. Raises TimeoutError that says which does not, why, and the end of its log."""
         deadline = time.monotonic() + seconds
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
-            for service in self.services.values():
+            for service in list(self.services.values()):
                 async for why in _readiness(session, service.health_port):
                     if not why:
                         break
@@ -179,20 +224,18 @@ class Stack:
         """NATS address with the credentials of a user."""
         return self.nats.url.replace("nats://", f"nats://{user}:{self.nats.password(user)}@", 1)
 
-    async def _start_services(self) -> None:
-        ports = iter(free_ports(len(self._names) + 1))
-        webhook_port = next(ports)
-        logs = self.folder / "logs"
-        logs.mkdir(exist_ok=True)
-        for name in self._names:
-            port = next(ports)
-            environment = await self._environment(name, port, webhook_port)
-            self.services[name] = Service(name, environment, logs / f"{name}.log", port)
-        async with asyncio.TaskGroup() as group:
-            for service in self.services.values():
-                group.create_task(service.start())
+    def free_port(self) -> int:
+        """A port that this stack has not given out before. Several are looked for at once: one that is not listened on yet would be found again."""
+        if not self._ports:
+            self._ports = free_ports(PORTS_AT_ONCE)
+        return self._ports.pop()
 
-    async def _environment(self, name: str, port: int, webhook_port: int) -> dict[str, str]:
+    def arguments(self, name: str) -> tuple[str, ...]:
+        """What the interpreter is started with for an instance of this service."""
+        return ("-m", f"services.{name}")
+
+    async def environment(self, name: str, instance: str, port: int) -> dict[str, str]:
+        """Of an instance of this service, which listens for health on `port`."""
         secret = self.folder / f"{name}.password"
         secret.touch(mode=0o600)
         secret.write_text(self.nats.password(name))
@@ -203,17 +246,18 @@ class Stack:
             "SLUICE_NATS_URL": self.nats.url,
             "SLUICE_NATS_PASSWORD_FILE": str(secret),
             "SLUICE_HEALTH_PORT": str(port),
-            "SLUICE_TRACE_FILE": str(self.folder / f"spans-{name}.jsonl"),
+            "SLUICE_TRACE_FILE": str(self.folder / f"spans-{instance}.jsonl"),
         }
         if name in WITH_KUBERNETES:
             kubeconfig = await self.cluster.service_account_kubeconfig(NAMESPACE, WITH_KUBERNETES[name])
             environment[f"{own}KUBECONFIG"] = str(kubeconfig)
         if name == "watcher":
-            # Of this stack there is one: started again it need not wait for its own old Lease.
-            environment["SLUICE_WATCHER_INSTANCE"] = f"stack-{os.getpid()}"
-            environment["SLUICE_WATCHER_WEBHOOK_URL"] = f"https://127.0.0.1:{webhook_port}"
+            # There is one process of that name at a time: started again it need not wait for its own old Lease.
+            environment["SLUICE_WATCHER_INSTANCE"] = f"stack-{os.getpid()}-{instance}"
+            environment["SLUICE_WATCHER_WEBHOOK_URL"] = f"https://127.0.0.1:{self.webhook_port}"
         if name == "webhook":
-            environment["SLUICE_WEBHOOK_WEBHOOK_PORT"] = str(webhook_port)
+            listens = self.webhook_port if instance == name else self.free_port()
+            environment["SLUICE_WEBHOOK_WEBHOOK_PORT"] = str(listens)
         return environment | {k: v for k, v in self._settings.items() if not _of_another(k, name)}
 
     @contextlib.contextmanager

@@ -8,11 +8,13 @@ on are those of one class of items, if there are several.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 import msgspec
 
 from loadtest.generator import Plan
 from loadtest.percentiles import Distribution, distribution
+from loadtest.runner import Fault
 from loadtest.timeline import Timeline
 from loadtest.writes import Stamps
 
@@ -86,6 +88,18 @@ def counts(plan: Plan, timelines: Iterable[Timeline], began: float, ended: float
         nominal = sum(queue.nominal_milli for queue in plan.queues if queue.class_name == name)
         used = sum(t.occupied_s * t.item.milli for t in all_ if t.item.queue_class == name)
         found[f"usage.{name}"] = 100 * used / (nominal * wall) if nominal and wall > 0 else 0.0
+    return found
+
+
+def pauses(timelines: Iterable[Timeline], faults: Iterable[Fault]) -> dict[str, float]:
+    """Per fault the longest time without an admission, from the last one before it until it was recovered from."""
+    admitted = sorted(t.admitted for t in timelines if t.admitted)
+    found = {}
+    for fault in faults:
+        before = [at for at in admitted if at <= fault.began]
+        during = [at for at in admitted if fault.began < at <= fault.recovered]
+        times = [*before[-1:], *during, fault.recovered]
+        found[f"pause_s.{fault.name}"] = max((b - a for a, b in pairwise(times)), default=0.0)
     return found
 
 

@@ -3,7 +3,8 @@
 1. Make flavor, queues and namespaces; wait until the ClusterQueues are active.
 2. Open the watches, then create each item when it is due.
 3. Without jobs behind the Workloads, play them.
-4. End when every item has finished, or at the time-out.
+4. With faults: do each while admissions go on, and wait until they do again. Then the run is over.
+5. End when every item has finished, or at the time-out.
 
 It speaks only to the API server, as a user would.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -31,6 +32,10 @@ IN_FLIGHT = 64
 """Creations under way at once: what a fast client would do, and no more than the API server takes without queueing them."""
 QUEUES_ACTIVE_S = 60.0
 LOOK_S = 0.1
+FLOWING = 20
+"""So many admissions after a fault say that they go on."""
+SETTLE_S = 10.0
+"""Before the first fault and after each: what is admitted then shows whether a recovery lasts."""
 
 KINDS: dict[str, Resource] = {
     resource.kind: resource
@@ -47,6 +52,14 @@ OnProgress = Callable[[int, int, int], None]
 """(created, started, finished) so far."""
 
 
+class Fault(msgspec.Struct, frozen=True):
+    """What was done to the target at a time, and until when it was waited for (wall clock seconds)."""
+
+    name: str
+    began: float
+    recovered: float
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What a run gave: one timeline per item, from the first creation to the last end in wall clock seconds."""
 
@@ -54,19 +67,29 @@ class Outcome(msgspec.Struct, frozen=True):
     began: float
     ended: float
     problems: tuple[str, ...]
+    faults: tuple[Fault, ...] = ()
 
 
 class Runner:
     """One run of one plan. `prepare`, then `run`."""
 
     def __init__(
-        self, client: KubeClient, plan: Plan, *, mimic: bool, timeout_s: float, progress: OnProgress = lambda *_: None
+        self,
+        client: KubeClient,
+        plan: Plan,
+        *,
+        mimic: bool,
+        timeout_s: float,
+        progress: OnProgress = lambda *_: None,
+        faults: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
     ) -> None:
         self._client = client
         self._plan = plan
         self._mimic = mimic
         self._timeout_s = timeout_s
         self._progress = progress
+        self._to_do = dict(faults or {})
+        self._faults: list[Fault] = []
         self._created = 0
         self._room = asyncio.Semaphore(IN_FLIGHT)
 
@@ -112,7 +135,7 @@ class Runner:
         problems += [f"{t.item.key}: failed" for t in timelines if t.finished and not t.succeeded]
         problems += [*execution.problems, *observation.malformed]
         ended = max((t.finished for t in timelines), default=0.0) or time.time()
-        return Outcome(timelines, began, ended, tuple(problems))
+        return Outcome(timelines, began, ended, tuple(problems), tuple(self._faults))
 
     async def _load(self, observation: Observation, timelines: tuple[Timeline, ...], began: float) -> None:
         async with asyncio.TaskGroup() as creating:
@@ -121,10 +144,26 @@ class Runner:
                 await self._room.acquire()
                 creating.create_task(self._create_item(timeline))
                 self._tell(observation)
+        if self._to_do:
+            await self._disturb(observation)
+            return
         while observation.finished < sum(1 for t in timelines if not t.error):
             observation.changed.clear()
             self._tell(observation)
             await observation.changed.wait()
+
+    async def _disturb(self, observation: Observation) -> None:
+        await asyncio.sleep(SETTLE_S)
+        for name, do in self._to_do.items():
+            began = time.time()
+            await do()
+            enough = observation.started + FLOWING
+            while observation.started < enough:
+                observation.changed.clear()
+                self._tell(observation)
+                await observation.changed.wait()
+            await asyncio.sleep(SETTLE_S)
+            self._faults.append(Fault(name, began, time.time()))
 
     async def _create_item(self, timeline: Timeline) -> None:
         try:

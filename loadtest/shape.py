@@ -80,9 +80,14 @@ class Threshold(_Strict, frozen=True, kw_only=True):
             raise ValueError(f"threshold of {self.figure}: give max or min")
 
 
+FaultName = Literal["kill-scheduler", "kill-watcher", "wipe-nats"]
+
+
 class Shape(_Strict, frozen=True, kw_only=True):
     """A load. Kind Job: the cluster runs the pods. Kind Workload: the runner mimics their execution, and the cluster needs no controllers.
 
+    faults: done one after the other once all items are created, while admissions go on; the run ends when the last one is recovered from, whatever
+        has not finished by then. The figure `pause_s.<fault>` is how long nothing was admitted.
     timeout_seconds: a run that takes longer has failed.
     """
 
@@ -90,6 +95,7 @@ class Shape(_Strict, frozen=True, kw_only=True):
     kind: Kind
     resource_flavor: Flavor = Flavor()
     cohorts: tuple[Cohort, ...]
+    faults: tuple[FaultName, ...] = ()
     timeout_seconds: Count = 600
     thresholds: tuple[Threshold, ...] = ()
 

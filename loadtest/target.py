@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,13 +15,15 @@ from loadtest.shape import Shape
 
 
 class Target(msgspec.Struct, frozen=True):
-    """`users`: API users whose writes are the controller's. `audit_log`: None if writes cannot be counted. `processes`: pids that run now, by name."""
+    """`users`: API users whose writes are the controller's. `audit_log`: None if writes cannot be counted. `processes`: pids that run now, by name.
+    `faults`: what can be done to it, by the names that shapes use; each returns when it is done."""
 
     name: str
     kubeconfig: Path
     users: tuple[str, ...] = ()
     audit_log: Path | None = None
     processes: Callable[[], Mapping[str, int]] = dict
+    faults: Mapping[str, Callable[[], Awaitable[None]]] = {}
 
 
 @contextlib.asynccontextmanager
@@ -40,6 +42,11 @@ async def own_stack(shape: Shape, console: Console) -> AsyncIterator[Target]:
             users=tuple(f"system:serviceaccount:{NAMESPACE}:{account}" for account in WITH_KUBERNETES.values()),
             audit_log=stack.cluster.audit_log,
             processes=processes,
+            faults={
+                "kill-scheduler": lambda: stack.restart("scheduler"),
+                "kill-watcher": lambda: stack.restart("watcher"),
+                "wipe-nats": stack.nats.wipe,
+            },
         )
 
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
+import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from services.metrics.settings import MetricsSettings
+from services.metrics.cohorts import cohort_samples, limit, rows
 from services.metrics.transitions import find, true
-from shared.api.quantity import QuantityError, quota_units
-from shared.events.objects import ClusterQueue, Cohort, LocalQueue, Object, QueueUsage, Workload
-from shared.telemetry.metrics import PREFIX, ROLE, STATE
+from services.metrics.view import View
+from shared.api.quantity import QuantityError, parse
+from shared.events.objects import ClusterQueue, LocalQueue, Workload
+from shared.model.admission_fair_sharing import AfsSettings, weighted_usage
+from shared.telemetry.metrics import BUILD_INFO, FAMILIES, PREFIX, STATE, Role, labels_of
 
-T = TypeVar("T", bound=Object)
-
-Objects = Mapping[str, Mapping[str, Object]]
-"""Kind token -> key -> newest object."""
+Sample = tuple[str, tuple[str, ...], float]
+"""Family, the labels of its own, value."""
 
 _EVALUATED = frozenset(
     ("WaitingForQuota", "NoMatchingFlavor", "ExceedsMaxQuota", "TopologyPlacementFailed", "Misconfigured", "Suspended")
@@ -27,77 +28,98 @@ _EVALUATED = frozenset(
 """Reasons of QuotaReserved=False with which a workload is parked until something changes."""
 
 
-class StateCollector(Collector):
-    """Makes the families of STATE from the objects it is given."""
+class _Count(Protocol):
+    def __call__(self, name: str, labels: tuple[str, ...], number: int, /) -> None: ...
 
-    def __init__(self, objects: Objects, settings: MetricsSettings) -> None:
-        self._objects = objects
-        self._settings = settings
+
+class StateCollector(Collector):
+    """Makes the families of STATE from the objects in view."""
+
+    def __init__(self, view: View, role: Role) -> None:
+        self._view = view
+        self._role = role
 
     def collect(self) -> Iterable[Metric]:
-        families = {f.name: GaugeMetricFamily(PREFIX + f.name, f.help, labels=(*f.labels, ROLE)) for f in STATE}
+        view, role = self._view, self._role()
+        families = {
+            row.name: GaugeMetricFamily(PREFIX + row.name, row.help, labels=labels_of(row, view.custom.names))
+            for row in STATE
+        }
+        for (name, labels, custom), number in self._workloads().items():
+            families[name].add_metric((*labels, *custom, role), float(number))
         for name, labels, value in self.samples():
-            families[name].add_metric((*labels, self._settings.replica_role), value)
+            custom = view.custom_values(FAMILIES[name], labels)
+            families[name].add_metric((*labels, *custom, role), value)
         return families.values()
 
-    def samples(self) -> Iterator[tuple[str, tuple[str, ...], float]]:
-        """(family, labels, value) of every gauge now."""
-        yield from self._workloads()
-        for queue in self._of_kind(ClusterQueue):
+    def samples(self) -> Iterator[Sample]:
+        """Every gauge that is not a number of workloads."""
+        for queue in self._view.all(ClusterQueue):
             yield from self._cluster_queue(queue)
-        if self._settings.local_queues:
-            for local in self._of_kind(LocalQueue):
-                yield from self._local_queue(local)
+        if self._view.settings.cohorts:
+            yield from cohort_samples(self._view)
+        for local in self._view.shown_local_queues():
+            yield from self._local_queue(local)
 
-    def _of_kind(self, type_: type[T]) -> Iterator[T]:
-        for item in self._objects.get(type_.__name__.lower(), {}).values():
-            if isinstance(item, type_):
-                yield item
+    def _workloads(self) -> Counter[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+        """Numbers of workloads by family, labels and custom values; each queue has its zeros."""
+        view = self._view
+        counts: Counter[tuple[str, tuple[str, ...], tuple[str, ...]]] = Counter()
 
-    def _workloads(self) -> Iterator[tuple[str, tuple[str, ...], float]]:
-        queues = {q.key: q.cluster_queue for q in self._of_kind(LocalQueue)}
-        counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
-        for queue in self._of_kind(ClusterQueue):
-            for status in ("active", "inadmissible"):
-                counts["pending_workloads", (queue.name, status)] = 0
-            for name in ("reserving_active_workloads", "admitted_active_workloads", "finished_workloads"):
-                counts[name, (queue.name,)] = 0
-        for workload in self._of_kind(Workload):
-            local = (workload.queue_name, workload.namespace)
-            home = queues.get(f"{workload.namespace}/{workload.queue_name}", "")
-            cluster_queue = workload.admission.cluster_queue if workload.admission else home
-            if not cluster_queue:
-                continue
-            for name, labels in _counted(workload, cluster_queue):
-                counts[name, (cluster_queue, *labels)] += 1
-                if self._settings.local_queues and name != "unadmitted_workloads":
-                    counts[f"local_queue_{name}", (*local, *labels)] += 1
-        for (name, labels), value in counts.items():
-            yield name, labels, value
+        def count(name: str, labels: tuple[str, ...], number: int, workload: Workload | None = None) -> None:
+            counts[name, labels, view.custom_values(FAMILIES[name], labels, workload)] += number
 
-    def _cluster_queue(self, queue: ClusterQueue) -> Iterator[tuple[str, tuple[str, ...], float]]:
+        for queue in view.all(ClusterQueue):
+            _zeros(count, "", (queue.name,))
+        for local in view.shown_local_queues():
+            _zeros(count, "local_queue_", (local.name, local.namespace))
+        for workload in view.all(Workload):
+            key = f"{workload.namespace}/{workload.queue_name}"
+            home = view.get(LocalQueue, key)
+            cluster_queue = (
+                workload.admission.cluster_queue if workload.admission else home.cluster_queue if home else ""
+            )
+            in_cluster_queue = view.get(ClusterQueue, cluster_queue) is not None
+            local_queue = view.shown_local_queue(key)
+            for name, labels in _counted(workload):
+                if name == "unadmitted_workloads" and not view.settings.unadmitted:
+                    continue
+                if in_cluster_queue:
+                    count(name, (cluster_queue, *labels), 1, workload)
+                if local_queue is not None:
+                    between = (cluster_queue,) if name == "unadmitted_workloads" else ()
+                    of_queue = (local_queue.name, local_queue.namespace, *between, *labels)
+                    count(f"local_queue_{name}", of_queue, 1, workload)
+                if name == "admitted_active_workloads" and in_cluster_queue and view.settings.cohorts:
+                    for cohort in view.above(_cohort(view, cluster_queue)):
+                        count("cohort_subtree_admitted_active_workloads", (cohort,), 1, workload)
+        return counts
+
+    def _cluster_queue(self, queue: ClusterQueue) -> Iterator[Sample]:
         active = next((c for c in queue.conditions if c.type == "Active"), None)
         current = "terminating" if queue.deleting else "active" if active and active.status else "pending"
         for status in ("pending", "active", "terminating"):
             yield "cluster_queue_status", (queue.name, status), float(status == current)
-        yield "cluster_queue_info", (queue.name, queue.cohort, self._root(queue.cohort)), 1.0
-        if not self._settings.cluster_queue_resources:
+        yield "cluster_queue_info", (queue.name, queue.cohort, self._view.root(queue.cohort)), 1.0
+        if queue.weighted_share is not None:
+            yield "cluster_queue_weighted_share", (queue.name, queue.cohort), float(queue.weighted_share)
+        if not self._view.settings.cluster_queue_resources:
             return
         for group in queue.groups:
             for flavor in group.flavors:
                 for quota in flavor.quotas:
                     labels = (queue.cohort, queue.name, flavor.name, quota.resource)
-                    yield "cluster_queue_nominal_quota", labels, _limit(quota.resource, quota.nominal)
-                    yield "cluster_queue_borrowing_limit", labels, _limit(quota.resource, quota.borrowing_limit)
-                    yield "cluster_queue_lending_limit", labels, _limit(quota.resource, quota.lending_limit)
+                    yield "cluster_queue_nominal_quota", labels, limit(quota.resource, quota.nominal)
+                    yield "cluster_queue_borrowing_limit", labels, limit(quota.resource, quota.borrowing_limit)
+                    yield "cluster_queue_lending_limit", labels, limit(quota.resource, quota.lending_limit)
         for name, usage in (
             ("cluster_queue_resource_reservation", queue.status_reservation),
             ("cluster_queue_resource_usage", queue.status_usage),
         ):
-            for flavor_name, resource, total in _rows(usage):
+            for flavor_name, resource, total in rows(usage):
                 yield name, (queue.cohort, queue.name, flavor_name, resource), total
 
-    def _local_queue(self, queue: LocalQueue) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    def _local_queue(self, queue: LocalQueue) -> Iterator[Sample]:
         active = next((c for c in queue.conditions if c.type == "Active"), None)
         current = "Unknown" if active is None else str(active.status)
         for value in ("True", "False", "Unknown"):
@@ -106,22 +128,54 @@ class StateCollector(Collector):
             ("local_queue_resource_reservation", queue.status_reservation),
             ("local_queue_resource_usage", queue.status_usage),
         ):
-            for flavor, resource, total in _rows(usage):
+            for flavor, resource, total in rows(usage):
                 yield name, (queue.name, queue.namespace, flavor, resource), total
+        if queue.consumed_at is not None:
+            labels = (queue.name, queue.namespace, queue.cluster_queue)
+            yield "local_queue_admission_fair_sharing_usage", labels, self._past_usage(queue)
 
-    def _root(self, cohort: str) -> str:
-        seen: set[str] = set()
-        cohorts = self._objects.get("cohort", {})
-        while cohort not in seen:
-            seen.add(cohort)
-            parent = cohorts.get(cohort)
-            if not isinstance(parent, Cohort) or not parent.parent:
-                break
-            cohort = parent.parent
-        return cohort
+    def _past_usage(self, queue: LocalQueue) -> float:
+        """The number by which LocalQueues take turns, without penalties of what is being admitted; not a number if it cannot be read."""
+        try:
+            consumed = {resource: parse(amount).nano for resource, amount in queue.consumed.items()}
+            weight = parse(queue.fair_weight).nano / 1e9
+        except QuantityError:
+            return math.nan
+        return weighted_usage(consumed, AfsSettings(weights=self._view.settings.afs_weights), weight)
 
 
-def _counted(workload: Workload, cluster_queue: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+class BuildInfo(Collector):
+    """What runs here. Version, commit and date as the image says."""
+
+    def __init__(self, version: str, commit: str, date: str) -> None:
+        self._labels = (
+            version,
+            commit,
+            date,
+            f"python{platform.python_version()}",
+            platform.python_implementation(),
+            f"{platform.system().lower()}/{platform.machine()}",
+        )
+
+    def collect(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily(PREFIX + BUILD_INFO.name, BUILD_INFO.help, labels=BUILD_INFO.labels)
+        family.add_metric(self._labels, 1.0)
+        return (family,)
+
+
+def _zeros(count: _Count, prefix: str, queue: tuple[str, ...]) -> None:
+    for status in ("active", "inadmissible"):
+        count(f"{prefix}pending_workloads", (*queue, status), 0)
+    for name in ("reserving_active_workloads", "admitted_active_workloads", "finished_workloads"):
+        count(prefix + name, queue, 0)
+
+
+def _cohort(view: View, cluster_queue: str) -> str:
+    queue = view.get(ClusterQueue, cluster_queue)
+    return queue.cohort if queue is not None else ""
+
+
+def _counted(workload: Workload) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Families (without the queue's labels) that count this workload."""
     if workload.finished:
         yield "finished_workloads", ()
@@ -142,22 +196,3 @@ def _counted(workload: Workload, cluster_queue: str) -> Iterator[tuple[str, tupl
     else:
         waiting = find(workload, "Admitted")
         yield "unadmitted_workloads", (waiting.reason if waiting else "UnsatisfiedAdmissionChecks", "")
-
-
-def _base(resource: str, units: int) -> float:
-    return units / 1000 if resource == "cpu" else float(units)
-
-
-def _rows(usage: QueueUsage) -> Iterator[tuple[str, str, float]]:
-    for flavor, resource, total, _ in usage.rows:
-        yield flavor, resource, _base(resource, total)
-
-
-def _limit(resource: str, quantity: str | None) -> float:
-    """The limit in cores or bytes; infinite without one, not a number if it cannot be read."""
-    if quantity is None:
-        return math.inf
-    try:
-        return _base(resource, quota_units(resource, quantity))
-    except QuantityError:
-        return math.nan

@@ -40,9 +40,15 @@ class PreemptorJudge:
     """Who should stop, and who was told to and does not."""
 
     def __init__(
-        self, settings: PreemptorSettings, metrics: CollectorRegistry, *, pods_ready: PodsReadyLimits | None = None
+        self,
+        settings: PreemptorSettings,
+        metrics: CollectorRegistry,
+        *,
+        pods_ready: PodsReadyLimits | None = None,
+        admission_gates: bool = True,
     ) -> None:
         self._settings = settings
+        self._admission_gates = admission_gates
         self._pods_ready = pods_ready
         self._start(0)
         self._late = Counter(
@@ -96,7 +102,14 @@ class PreemptorJudge:
             return Verdict()
         watched = self._watched
         local_queue, cluster_queue = watched.local_queue(workload), watched.cluster_queue(workload)
-        step = workload_step(workload, local_queue, cluster_queue, now, pods_ready=self._pods_ready)
+        step = workload_step(
+            workload,
+            local_queue,
+            cluster_queue,
+            now,
+            pods_ready=self._pods_ready,
+            admission_gates=self._admission_gates,
+        )
         if step.commands:
             return step
         commands, at = self._watch_victim(workload, now)
@@ -143,7 +156,12 @@ async def serve(ctx: Context[PreemptorSettings]) -> None:
     """Run until cancelled."""
     writer = CommandWriter(
         LEASE,
-        PreemptorJudge(ctx.settings, ctx.metrics, pods_ready=pods_ready_limits(ctx.configured)),
+        PreemptorJudge(
+            ctx.settings,
+            ctx.metrics,
+            pods_ready=pods_ready_limits(ctx.configured),
+            admission_gates=ctx.configured.gates["AdmissionGatedBy"],
+        ),
         ctx.metrics,
         leads=False,
     )

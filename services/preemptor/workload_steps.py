@@ -31,11 +31,18 @@ def workload_step(
     now: float,
     *,
     pods_ready: PodsReadyLimits | None = None,
+    admission_gates: bool = True,
 ) -> Verdict:
     """The next step if it is ours, and when to look again. `cluster_queue`: the one that holds the workload, else that of its LocalQueue.
 
     What only reasons of pending workloads depend on (activity, namespaces, limits) is left out of the view: none of our steps does."""
-    view = LifecycleView(workload=workload, local_queue=local_queue, cluster_queue=cluster_queue, pods_ready=pods_ready)
+    view = LifecycleView(
+        workload=workload,
+        local_queue=local_queue,
+        cluster_queue=cluster_queue,
+        pods_ready=pods_ready,
+        admission_gates=admission_gates,
+    )
     verdict = next_step(view, now)
     command = _command(workload, verdict.step) if verdict.step is not None else None
     return Verdict((command,) if command is not None else (), verdict.again_at)

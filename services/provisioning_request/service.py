@@ -1,7 +1,8 @@
 """The loop of provisioning_request.
 
 1. Fold workloads, admission checks, ProvisioningRequestConfigs and ProvisioningRequests; nothing is done before the view is complete.
-2. A change puts the workloads and checks that it concerns on the agenda (handlers.py); instance n looks at them n staggers later.
+2. A change puts the workloads and checks that it concerns on the agenda (handlers.py). The instance that holds the lease looks at them at once, the
+   others a stagger later.
 3. For a check of our controller: say whether it can work (activity.py).
 4. For a workload: bring its requests and its checks' states nearer to what they should be (provisioning.py).
 5. Send what is not asked for already, and wait for its outcome and for the view to show it.
@@ -12,7 +13,7 @@ whose content the object already carries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from services.provisioning_request.activity import active_condition, config_of
 from services.provisioning_request.handlers import Index, check_key, workload_key
@@ -27,22 +28,30 @@ from shared.state.objects import Objects
 from shared.state.open_commands import CommandWriter, Verdict
 
 KINDS = ("workload", "admissioncheck", "provisioningrequestconfig", "provisioningrequest")
+LEASE = "provisioning_request"
 
 
 class ProvisioningJudge:
     """What the view should look like."""
 
-    def __init__(self, settings: ProvisioningSettings, configured: Configured | None = None) -> None:
+    def __init__(
+        self,
+        settings: ProvisioningSettings,
+        configured: Configured | None = None,
+        *,
+        goes_first: Callable[[], bool] = lambda: True,
+    ) -> None:
         gates = (configured if configured is not None else Configured()).gates
         self._cleanup_on_eviction = settings.cleanup_on_eviction and gates["CleanupProvisioningRequestsOnEviction"]
-        self._stagger_s = settings.stagger_s * settings.replica
+        self._stagger_s = settings.stagger_s
+        self._goes_first = goes_first
         self._start()
 
     def _start(self) -> None:
         self._objects = Objects()
         self._index = Index(self._objects)
         self._turn: dict[str, float] = {}
-        """For instances behind the first: when it is this instance's turn to look at a key."""
+        """For those that do not go first: when it is this instance's turn to look at a key."""
 
     def fold(self, item: FeedItem, now: float) -> Iterable[str]:
         match item:
@@ -68,7 +77,7 @@ class ProvisioningJudge:
 
     def judge(self, key: str, now: float) -> Verdict:
         verdict = self._judge(key, now)
-        if not verdict.commands:
+        if not verdict.commands or self._goes_first():
             self._turn.pop(key, None)
             return verdict
         turn = self._turn.setdefault(key, now + self._stagger_s)
@@ -107,7 +116,11 @@ class ProvisioningJudge:
 
 async def serve(ctx: Context[ProvisioningSettings]) -> None:
     """Run until cancelled."""
+    lease = ctx.bus.lease(LEASE)
     writer = CommandWriter(
-        "provisioning_request", ProvisioningJudge(ctx.settings, ctx.configured), ctx.metrics, leads=True
+        LEASE,
+        ProvisioningJudge(ctx.settings, ctx.configured, goes_first=lambda: lease.held),
+        ctx.metrics,
+        leads=True,
     )
     await writer.run(ctx.bus, KINDS, ctx.now, ready=ctx.health.ready)

@@ -9,4 +9,4 @@ class ProvisioningSettings(BaseSettings, frozen=True, kw_only=True):
     cleanup_on_eviction: bool = True
     """Delete the ProvisioningRequests of a workload that was evicted (gate CleanupProvisioningRequestsOnEviction)."""
     stagger_s: float = 2.0
-    """Instance number `replica` acts this many seconds times its number later: what an earlier one has done is then seen, not asked twice."""
+    """Instances that do not hold the lease act this much later: what the one that does has done is then seen, not asked twice."""

@@ -45,6 +45,7 @@ class Handlers:
         kind, old, new = change.name.kind, change.old, change.new
         if kind == "workload" or (kind in GUARDED_KINDS and new is not None):
             yield key_of(kind, change.name.key)
+        yield from (key_of("workload", workload) for workload in self._view.recounted)
         match new if new is not None else old:
             case Workload():
                 self._workload(old, new)

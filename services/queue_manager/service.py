@@ -52,6 +52,7 @@ class QueueJudge:
         configured = configured if configured is not None else Configured()
         self._settings = settings
         self._finish_orphans = settings.finish_orphans and configured.gates["FinishOrphanedWorkloads"]
+        self._admission_gates = configured.gates["AdmissionGatedBy"]
         self._fair_sharing = fair_sharing(configured, settings) is not None
         self._view = QueueView(request_rules(configured), admission_fair_sharing(configured, settings))
         self._start()
@@ -182,7 +183,13 @@ class QueueJudge:
         class_name = names_class(workload)
         class_ = self._view.objects.get(WorkloadPriorityClass, class_name) if class_name else None
         priority = priority_change(workload, class_)
-        step = workload_step(workload, self._view.world, now, finish_orphans=self._finish_orphans)
+        step = workload_step(
+            workload,
+            self._view.world,
+            now,
+            finish_orphans=self._finish_orphans,
+            admission_gates=self._admission_gates,
+        )
         return Verdict((priority, *step.commands), step.again_at) if priority is not None else step
 
     def _remember_activities(self) -> None:

@@ -33,9 +33,12 @@ class _Target(TypedDict):
     version: int
 
 
-def workload_step(workload: Workload, world: World, now: float, *, finish_orphans: bool) -> Verdict:
+def workload_step(
+    workload: Workload, world: World, now: float, *, finish_orphans: bool, admission_gates: bool = True
+) -> Verdict:
     """The next step if it is ours, and when to look again."""
-    verdict = next_step(lifecycle_view(workload, world, finish_orphans=finish_orphans), now)
+    view = lifecycle_view(workload, world, finish_orphans=finish_orphans, admission_gates=admission_gates)
+    verdict = next_step(view, now)
     command = _command(workload, verdict.step) if verdict.step is not None else None
     return Verdict((command,) if command is not None else (), verdict.again_at)
 

@@ -2,40 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter as Tally
+from collections.abc import Iterable, Mapping
+from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-from shared.telemetry.metrics import PREFIX, ROLE
+from shared.config.custom_labels import NO_MARKS, CustomLabels, Marks
+from shared.events.objects import ClusterQueue
+from shared.state.scheduling import SchedulerState
+from shared.telemetry import metrics as table
+from shared.telemetry.metrics import FAMILIES, LEADER, PREFIX, Role, SourceKind, labels_of
 
-_LEADER = "leader"
+
+class PendingCollector(Collector):
+    """What waits, off the scheduler's own queues when it is scraped; workloads of one shape are looked at once."""
+
+    def __init__(
+        self, state: SchedulerState, role: Role, custom: CustomLabels, *, hashes: bool = True, resources: bool = False
+    ) -> None:
+        """`hashes`: workloads of one shape are known as such; `resources`: publish quota and usage of ClusterQueues."""
+        self._state = state
+        self._role = role
+        self._custom = custom
+        self._names = (
+            *(("pending_scheduling_hashes",) if hashes else ()),
+            *(("cluster_queue_resource_pending",) if resources else ()),
+        )
+
+    def describe(self) -> Iterable[Metric]:
+        """Without looking at the state, which need not be whole yet."""
+        return self._families().values()
+
+    def collect(self) -> Iterable[Metric]:
+        families = self._families()
+        role = self._role()
+        for name, queue in self._state.world.pending.queues.items():
+            shapes: dict[bool, set[str]] = {False: set(), True: set()}
+            asked: Tally[str] = Tally()
+            for info, parked, number in queue.alike():
+                shapes[parked].add(info.shape)
+                for pod_set in info.pod_sets:
+                    for resource, amount in pod_set.requests.items():
+                        asked[resource] += amount * number
+            samples = {
+                "pending_scheduling_hashes": {
+                    "active": float(len(shapes[False] - {""})),
+                    "inadmissible": float(len(shapes[True] - {""})),
+                },
+                "cluster_queue_resource_pending": {
+                    resource: amount / 1000 if resource == "cpu" else float(amount)
+                    for resource, amount in asked.items()
+                },
+            }
+            found = self._state.objects.get(ClusterQueue, name)
+            marks = Marks(found.labels, found.annotations) if found is not None else NO_MARKS
+            for family, metric in families.items():
+                custom = self._custom.values(FAMILIES[family].custom, partial(_the_same, marks))
+                for label, value in samples[family].items():
+                    metric.add_metric((name, label, *custom, role), value)
+        return families.values()
+
+    def _families(self) -> dict[str, GaugeMetricFamily]:
+        rows = (FAMILIES[name] for name in self._names)
+        return {
+            row.name: GaugeMetricFamily(PREFIX + row.name, row.help, labels=labels_of(row, self._custom.names))
+            for row in rows
+        }
+
+
+def _the_same(marks: Marks, _: SourceKind) -> Marks:
+    return marks
 
 
 class SchedulerMetrics:
-    """Counters, created on a registry."""
+    """Counters, created on a registry. `role`: what an instance that decides calls itself."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._attempts = Counter(
-            f"{PREFIX}admission_attempts_total", "Batches of cycles, by result.", ("result", ROLE), registry=registry
-        )
-        self._duration = Histogram(
-            f"{PREFIX}admission_attempt_duration_seconds",
-            "Time a batch of cycles took, without its append.",
-            ("result", ROLE),
-            registry=registry,
-        )
-        self._skips = Gauge(
-            f"{PREFIX}admission_cycle_preemption_skips",
-            "Heads of the last batch that could preempt but lost victims or quota to others of their cycle.",
-            ("cluster_queue", ROLE),
-            registry=registry,
-        )
-        self._recomputations = Counter(
-            f"{PREFIX}preemption_target_recomputations_total",
-            "Searches for victims that were repeated since other heads of the cycle took the same ones, by result.",
-            ("cluster_queue", "result", ROLE),
-            registry=registry,
-        )
+    def __init__(self, registry: CollectorRegistry, role: str = LEADER) -> None:
+        self._role = role
+        self._attempts = table.counter("admission_attempts_total", registry)
+        self._duration = table.histogram("admission_attempt_duration_seconds", registry)
+        self._skips = table.gauge("admission_cycle_preemption_skips", registry)
+        self._recomputations = table.counter("preemption_target_recomputations_total", registry)
         own = "sluice_scheduler_"
         self.cycles = Counter(f"{own}cycles_total", "Scheduling cycles.", registry=registry)
         self.heads = Counter(f"{own}heads_total", "Workloads admitted or refused.", registry=registry)
@@ -55,13 +105,13 @@ class SchedulerMetrics:
     def attempt(self, admitted: bool, seconds: float) -> None:
         """One batch of cycles."""
         result = "success" if admitted else "inadmissible"
-        self._attempts.labels(result, _LEADER).inc()
-        self._duration.labels(result, _LEADER).observe(seconds)
+        self._attempts.labels(result, self._role).inc()
+        self._duration.labels(result, self._role).observe(seconds)
 
     def preempted(self, skipped: Mapping[str, int], recomputations: Mapping[tuple[str, str], int]) -> None:
         """What a batch of cycles had to skip, by ClusterQueue, and to search again, by ClusterQueue and result."""
         self._skips.clear()
         for queue, number in skipped.items():
-            self._skips.labels(queue, _LEADER).set(number)
+            self._skips.labels(queue, self._role).set(number)
         for (queue, result), number in recomputations.items():
-            self._recomputations.labels(queue, result, _LEADER).inc(number)
+            self._recomputations.labels(queue, result, self._role).inc(number)

@@ -30,7 +30,7 @@ from prometheus_client import CollectorRegistry
 
 from services.scheduler import handlers
 from services.scheduler.faults import quarantine
-from services.scheduler.metrics import SchedulerMetrics
+from services.scheduler.metrics import PendingCollector, SchedulerMetrics
 from services.scheduler.reports import PendingReports, Refused
 from services.scheduler.settings import SchedulerSettings
 from shared.bus.interface import (
@@ -46,6 +46,7 @@ from shared.bus.interface import (
     Settled,
 )
 from shared.config.configuration import Configured
+from shared.config.custom_labels import custom_labels
 from shared.decide.cycle import Batch as DecidedBatch
 from shared.decide.cycle import BatchLimits, NotAdmitted, Preempt, rollback, run_batch
 from shared.events.decisions import Batch
@@ -57,6 +58,7 @@ from shared.state.folding import KINDS
 from shared.state.objects import Change
 from shared.state.scheduling import SchedulerState
 from shared.telemetry import traces
+from shared.telemetry.metrics import FOLLOWER, LEADER, STANDALONE
 
 log = logging.getLogger("sluice.scheduler")
 
@@ -90,7 +92,17 @@ class Scheduler:
             order_policy(configured), request_rules(configured), admission_fair_sharing(configured, settings)
         )
         self._cycle = cycle_settings(configured, settings)
-        self.metrics = SchedulerMetrics(registry)
+        elected = configured.configuration.leader_election.leader_elect
+        self.metrics = SchedulerMetrics(registry, LEADER if elected else STANDALONE)
+        registry.register(
+            PendingCollector(
+                self.state,
+                lambda: (LEADER if self._active else FOLLOWER) if elected else STANDALONE,
+                custom_labels(configured),
+                hashes=configured.gates["SchedulingEquivalenceHashing"],
+                resources=configured.configuration.metrics.enable_cluster_queue_resources,
+            )
+        )
         self.reports = PendingReports(
             self.author,
             interval_s=settings.report_interval_s,

@@ -3,7 +3,13 @@
 Tools read the machine-readable parts of the notes (queue names, seconds, flavors, priorities), so their form is fixed.
 """
 
-from services.watcher.kubernetes_events import ADMISSION_CONTROLLER, WORKLOAD_CONTROLLER, EventRecorder, about_workload
+from services.watcher.kubernetes_events import (
+    ADMISSION_CONTROLLER,
+    PROVISIONING_CONTROLLER,
+    WORKLOAD_CONTROLLER,
+    EventRecorder,
+    about_workload,
+)
 from services.watcher.public_events import PublicEvents
 from services.watcher.store import Store
 from services.watcher.workload_state import condition, get_workload, is_admitted, split_key
@@ -66,9 +72,12 @@ class AdmissionEvents:
         if decision.eviction != names.REASON_PREEMPTED:
             self.evicted(workload)
             return
+        preemptor = get_workload(self._store, *split_key(decision.preemptor))
+        if preemptor is not None and preemptor.metadata.uid != decision.preemptor_uid:
+            preemptor = None
         priorities = (
-            f"preemptor effective priority: {_priority(decision.preemptor_priority)}; "
-            f"preemptee effective priority: {_priority(decision.priority)}"
+            f"preemptor effective priority: {_priority(decision.preemptor_priority, preemptor)}; "
+            f"preemptee effective priority: {_priority(decision.priority, workload)}"
         )
         self._recorder.emit(
             about_workload(workload.metadata),
@@ -77,8 +86,7 @@ class AdmissionEvents:
             f"{decision.message}; {priorities}",
             controller=ADMISSION_CONTROLLER,
         )
-        preemptor = get_workload(self._store, *split_key(decision.preemptor))
-        if preemptor is not None and preemptor.metadata.uid == decision.preemptor_uid:
+        if preemptor is not None:
             self._recorder.emit(
                 about_workload(preemptor.metadata),
                 "Normal",
@@ -113,6 +121,19 @@ class AdmissionEvents:
                 controller=ADMISSION_CONTROLLER,
             )
 
+    def check_updated(self, before: Workload, after: Workload, check: str) -> None:
+        """Our own controller wrote the state of an admission check."""
+        old = next((state for state in before.status.admission_checks if state.name == check), None)
+        new = next((state for state in after.status.admission_checks if state.name == check), None)
+        if old is None or new is None or old.state == new.state:
+            return
+        note = f"Admission check {check} updated state from {old.state} to {new.state}"
+        if new.message:
+            note += f" with message: {new.message}"
+        self._recorder.emit(
+            about_workload(after.metadata), "Normal", "AdmissionCheckUpdated", note, controller=PROVISIONING_CONTROLLER
+        )
+
     def note(self, workload: Workload, reason: str, message: str) -> None:
         """Something that happened to it and is no trouble."""
         self._recorder.emit(
@@ -126,5 +147,7 @@ class AdmissionEvents:
         )
 
 
-def _priority(effective: int) -> str:
-    return f"{effective} (base: {effective}, boost: 0)"
+def _priority(effective: int, workload: Workload | None) -> str:
+    """With what it is made of; all of it is the base if the workload is gone."""
+    base = effective if workload is None else workload.spec.priority or 0
+    return f"{effective} (base: {base}, boost: {effective - base})"

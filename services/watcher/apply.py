@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from services.watcher.admission_events import AdmissionEvents
 from services.watcher.commands import CommandRunner
+from services.watcher.creation_latency import Created, not_measured
 from services.watcher.decisions import DecisionLog
-from services.watcher.job_control import JobControl
+from services.watcher.job_control import JobControl, job_of
 from services.watcher.job_runs import JobRuns
 from services.watcher.kubernetes_events import WORKLOAD_CONTROLLER, EventRecorder, Regarding
 from services.watcher.lane_keys import workload_lane
@@ -25,6 +26,7 @@ from services.watcher.owned_workloads import OwnedWorkloads
 from services.watcher.provisioning_objects import ProvisioningObjects
 from services.watcher.public_events import PublicEvents
 from services.watcher.reconcile_job import JobReconciler
+from services.watcher.retention import Retention
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Change, Store, Stored
 from services.watcher.workload_state import is_admitted, is_evicted, is_finished, workload_of
@@ -32,7 +34,7 @@ from shared.api.workload import Workload
 from shared.bus.interface import GatewayBus
 from shared.config.configuration import Configured
 from shared.jobs.protocol import JobKind
-from shared.jobs.registry import integrated
+from shared.jobs.registry import integrated, job_kind
 from shared.kube.client import KubeClient
 from shared.kube.resources import Resource
 from shared.kube.write_budget import WriteBudget
@@ -56,6 +58,7 @@ class Gateway:
         metrics: CollectorRegistry,
         now: Callable[[], float],
         jobs: JobSettings | None = None,
+        created: Created = not_measured,
     ) -> None:
         if jobs is None:
             jobs = job_settings(Configured(), settings.namespace)
@@ -82,10 +85,11 @@ class Gateway:
             store=store,
             writer=self._writer,
             control=control,
-            one=OneWorkload(store, client, self._writer, control, jobs, tracer),
+            one=OneWorkload(store, client, self._writer, control, jobs, tracer, created),
             owned=self._owned,
             managed=self._managed,
             runs=runs,
+            retention=Retention(client, control, self._recorder, jobs, now),
             settings=jobs,
             tracer=tracer,
             now=now,
@@ -113,6 +117,7 @@ class Gateway:
             tracer=tracer,
             now=now,
             look_again=self._look_at_job_of,
+            pods_are_ready=self._pods_are_ready,
         )
         waiting = Gauge("sluice_watcher_lane_items", "Writes queued in lanes.", registry=metrics)
         waiting.set_function(lambda: self._lanes.waiting)
@@ -224,9 +229,22 @@ class Gateway:
     def _look_at_job_of(self, workload: Workload) -> None:
         self._look_at(workload_lane(workload.metadata))
 
+    def _pods_are_ready(self, workload: Workload) -> bool:
+        owner = workload.metadata.controller_owner()
+        kind = None if owner is None else job_kind(owner.api_version, owner.kind)
+        if owner is None or kind is None:
+            return False
+        stored = self._store.get("job", workload.metadata.namespace, owner.name)
+        if stored is None or stored.uid != owner.uid:
+            return False
+        manifest = job_of(kind, stored).manifest
+        return not kind.suspended(manifest) and kind.pods_ready(manifest)
+
     def _look_for_owner(self, lane: LaneKey) -> None:
         async def run() -> None:
-            await self._reconciler.adopt_orphan(lane.namespace, lane.name)
+            again = await self._reconciler.adopt_orphan(lane.namespace, lane.name)
+            if again is not None:
+                self._lanes.later(lane, run, delay_s=again, urgency=Urgency.STATUS, name=_ORPHAN)
 
         self._lanes.submit(lane, run, urgency=Urgency.STATUS, name=_ORPHAN)
 

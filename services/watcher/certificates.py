@@ -2,9 +2,9 @@
 
 A CA and a serving certificate live in one Secret (Kueue's name and keys: ca.crt, ca.key, tls.crt, tls.key). Their owner is the active gateway:
 it makes them when they are missing, unreadable, do not belong together, are for other names or past two thirds of their life, and writes the CA into
-the webhook configurations. The CA outlives many serving certificates, so that a rotation changes nothing that the API server trusts; when its own turn
-comes, the old one stays trusted beside the new one until it expires. Where the API server cannot reach a Service (a control plane on this machine), a
-URL replaces it.
+the webhook configurations and into the definitions whose versions the webhook converts. The CA outlives many serving certificates, so that a rotation
+changes nothing that the API server trusts; when its own turn comes, the old one stays trusted beside the new one until it expires. Where the API server
+cannot reach a Service (a control plane on this machine), a URL replaces it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import ipaddress
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -24,11 +25,27 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from shared.api import names
 from shared.kube.client import KubeClient
 from shared.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from shared.kube.resources import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
+from shared.kube.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    COHORTS,
+    CRDS,
+    LOCAL_QUEUES,
+    MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS,
+    MUTATING_WEBHOOKS,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+    WORKLOADS,
+    Resource,
+)
 
 log = logging.getLogger("sluice.watcher.certificates")
+
+_Document = dict[str, Any]
 
 LIFE = timedelta(days=90)
 CA_LIFE = timedelta(days=3650)
@@ -40,6 +57,16 @@ CONFIGURATIONS = (
     (MUTATING_WEBHOOKS, "kueue-mutating-webhook-configuration"),
     (VALIDATING_WEBHOOKS, "kueue-validating-webhook-configuration"),
 )
+CONVERTED = (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    COHORTS,
+    LOCAL_QUEUES,
+    MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS,
+    WORKLOADS,
+)
+"""Kinds whose versions the webhook converts (shared.api.crd_kinds, of which only the names are needed here)."""
 
 
 class Authority(msgspec.Struct, frozen=True):
@@ -110,17 +137,17 @@ def usable(data: dict[str, str], hosts: tuple[str, ...], now: datetime) -> bool:
         certificate = x509.load_pem_x509_certificate(base64.b64decode(data["tls.crt"]))
         authority = x509.load_pem_x509_certificates(base64.b64decode(data["ca.crt"]))[0]
         key = serialization.load_pem_private_key(base64.b64decode(data["tls.key"]), None)
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         certificate.verify_directly_issued_by(authority)
     except (KeyError, ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature, x509.ExtensionNotFound):
         return False
-    served = {str(n.value) for n in names}
+    served = {str(n.value) for n in alternatives}
     ends = min(certificate.not_valid_after_utc, authority.not_valid_after_utc)
     return key.public_key() == certificate.public_key() and set(hosts) <= served and now + LIFE / 3 < ends
 
 
 class Certificates:
-    """Keeps Secret and webhook configurations as they should be; run by the active gateway only."""
+    """Keeps Secret, webhook configurations and definitions as they should be; run by the active gateway only."""
 
     def __init__(
         self,
@@ -138,7 +165,11 @@ class Certificates:
         self._secret = secret
         self._url = url.rstrip("/")
         self._now = now
-        own = (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local")
+        own = tuple(
+            f"{name}.{namespace}.{domain}"
+            for name in (service, names.CONVERSION_SERVICE)
+            for domain in ("svc", "svc.cluster.local")
+        )
         host = urlsplit(url).hostname
         self._hosts = (*own, host) if host else own
         self._missing: set[str] = set()
@@ -164,20 +195,44 @@ class Certificates:
         if not usable(data, self._hosts, self._at()):
             data = await self._renew(data)
         for resource, name in CONFIGURATIONS:
-            try:
-                body = msgspec.json.decode(await self._client.get(resource, "", name))
-            except NotFound:
-                if name not in self._missing:
-                    self._missing.add(name)
-                    log.warning(
-                        "no such webhook configuration: what it would check goes unchecked",
-                        extra={"configuration": name},
-                    )
-                continue
-            self._missing.discard(name)
-            if self._complete(body, data["ca.crt"]):
+            body = await self._read(resource, name, "no such webhook configuration: what it would check goes unchecked")
+            if body is not None and self._complete(body, data["ca.crt"]):
                 await self._client.put(resource, "", name, msgspec.json.encode(body))
                 log.info("webhook configuration updated", extra={"configuration": name})
+        for kind in CONVERTED:
+            name = f"{kind.plural}.{kind.group}"
+            body = await self._read(CRDS, name, "no such definition: nobody can use its kind")
+            if body is not None:
+                await self._convert(name, body, data["ca.crt"])
+
+    async def _read(self, resource: Resource, name: str, complaint: str) -> _Document | None:
+        try:
+            body: _Document = msgspec.json.decode(await self._client.get(resource, "", name))
+        except NotFound:
+            if name not in self._missing:
+                self._missing.add(name)
+                log.warning("%s", complaint, extra={"configuration": name})
+            return None
+        self._missing.discard(name)
+        return body
+
+    async def _convert(self, name: str, definition: _Document, bundle: str) -> None:
+        """Have the webhook called for conversion; a definition that says of itself that nothing is to be converted stays so."""
+        conversion = definition["spec"].get("conversion") or {}
+        client_config = (conversion.get("webhook") or {}).get("clientConfig")
+        if not client_config:
+            return
+        wanted = self._pointed(client_config, bundle)
+        if wanted == client_config:
+            return
+        # The rest of a definition is large, and somebody else's.
+        changed = {**dict.fromkeys(client_config), **wanted}
+        patch = {
+            "metadata": {"resourceVersion": definition["metadata"]["resourceVersion"]},
+            "spec": {"conversion": {"webhook": {"clientConfig": changed}}},
+        }
+        await self._client.patch(CRDS, "", name, msgspec.json.encode(patch))
+        log.info("conversion updated", extra={"configuration": name})
 
     def _at(self) -> datetime:
         return datetime.fromtimestamp(self._now(), UTC)
@@ -211,21 +266,36 @@ class Certificates:
         log.info("certificate made", extra={"hosts": self._hosts})
         return data
 
-    def _complete(self, configuration: dict[str, object], bundle: str) -> bool:
-        """Put CA and URL into every webhook; whether anything changed."""
-        changed = False
-        webhooks = configuration.get("webhooks")
-        for webhook in webhooks if isinstance(webhooks, list) else ():
-            client_config = webhook["clientConfig"]
-            wanted = {**client_config, "caBundle": bundle}
-            if self._url:
-                path = (client_config.get("service") or {}).get("path") or urlsplit(client_config.get("url", "")).path
-                wanted.pop("service", None)
-                wanted["url"] = self._url + path
-            if wanted != client_config:
+    def _complete(self, configuration: _Document, bundle: str) -> bool:
+        """Put CA and URL into every webhook, and drop those of Kueue's that an apply left there; whether anything changed."""
+        found = configuration.get("webhooks")
+        webhooks = found if isinstance(found, list) else []
+        ours = [w for w in webhooks if _is_ours(w)]
+        changed = 0 < len(ours) < len(webhooks)
+        if changed:
+            # Each of them refuses what it is asked about, since nobody answers for it.
+            names_left = [w.get("name") for w in webhooks if not _is_ours(w)]
+            log.warning("webhooks of Kueue removed", extra={"webhooks": names_left})
+            configuration["webhooks"] = webhooks = ours
+        for webhook in webhooks:
+            wanted = self._pointed(webhook["clientConfig"], bundle)
+            if wanted != webhook["clientConfig"]:
                 webhook["clientConfig"] = wanted
                 changed = True
         return changed
+
+    def _pointed(self, client_config: _Document, bundle: str) -> _Document:
+        """It with the CA, and with our URL instead of its Service if we have one."""
+        wanted = {**client_config, "caBundle": bundle}
+        if self._url:
+            path = (client_config.get("service") or {}).get("path") or urlsplit(client_config.get("url", "")).path
+            wanted.pop("service", None)
+            wanted["url"] = self._url + path
+        return wanted
+
+
+def _is_ours(webhook: _Document) -> bool:
+    return any(c.get("name") == names.NOT_THE_WATCHER for c in webhook.get("matchConditions") or ())
 
 
 def _name(common_name: str) -> x509.Name:

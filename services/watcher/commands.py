@@ -27,6 +27,7 @@ from services.watcher.projections_workload import incarnation_of
 from services.watcher.provisioning_objects import ProvisioningObjects
 from services.watcher.store import Store, Stored
 from services.watcher.workload_state import get_workload, is_admitted, job_uid
+from shared.api import names
 from shared.api.workload import Workload
 from shared.api.workload_status import WorkloadStatus
 from shared.bus.interface import GatewayBus, OpenCommand
@@ -61,8 +62,9 @@ class CommandRunner:
         tracer: Tracer,
         now: Callable[[], float],
         look_again: Callable[[Workload], None],
+        pods_are_ready: Callable[[Workload], bool],
     ) -> None:
-        """`look_again` has the job of a workload reconciled."""
+        """`look_again` has the job of a workload reconciled; `pods_are_ready` tells what the job itself says now."""
         self._bus = bus
         self._store = store
         self._writer = writer
@@ -74,6 +76,7 @@ class CommandRunner:
         self._tracer = tracer
         self._now = now
         self._look_again = look_again
+        self._pods_are_ready = pods_are_ready
         self._newest: dict[str, OpenCommand] = {}
         """The newest open command, per subject."""
         self._informing: OrderedDict[str, OpenCommand] = OrderedDict()
@@ -205,6 +208,10 @@ class CommandRunner:
             return Rejected(f"{type(command).__name__} is for workloads, not for {command.kind!r}")
 
         def planned(workload: Workload) -> WorkloadStatus | Refusal:
+            if _blames_pods(command) and self._pods_are_ready(workload):
+                # Its condition is still on the way: after a take-over, or as the last pod became ready in time.
+                self._look_again(workload)
+                return Refusal("its pods are ready")
             return plan(command, workload, self._moment())
 
         return await self._writer.workload_status(command.namespace, command.name, command.uid, planned)
@@ -222,6 +229,8 @@ class CommandRunner:
                 self._events.note(after, command.event, command.message)
             case commands.SetDeactivationTarget() if command.event:
                 self._events.warn(after, command.event, command.message)
+            case commands.SetCheckState():
+                self._events.check_updated(before, after, command.check)
             case _ if is_admitted(after) and not is_admitted(before):
                 self._events.checks_passed(after)
 
@@ -263,6 +272,17 @@ class CommandRunner:
 
     def _moment(self) -> datetime:
         return datetime.fromtimestamp(self._now(), UTC)
+
+
+def _blames_pods(command: Command) -> bool:
+    """Is it about pods that were not ready in time?"""
+    match command:
+        case commands.Evict():
+            return command.reason == names.REASON_PODS_READY_TIMEOUT
+        case commands.SetDeactivationTarget():
+            return command.reason == names.REASON_REQUEUING_LIMIT_EXCEEDED
+        case _:
+            return False
 
 
 def urgency_of(command: Command) -> Urgency:

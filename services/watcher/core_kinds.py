@@ -1,4 +1,5 @@
-"""Lean views of the kinds the watcher reads that are not of the queueing group: Job, Namespace, PriorityClass, PodTemplate, ProvisioningRequest.
+"""Lean views of the kinds the watcher reads that are not of the queueing group: Job, Namespace, PriorityClass, PodTemplate, ProvisioningRequest,
+and what pods get beside their template: LimitRange, RuntimeClass, DeviceClass, ResourceClaimTemplate.
 
 Only fields that are looked at. Whoever writes a Job back, or makes a Workload of it, works on its bytes (`Stored.raw`).
 """
@@ -9,7 +10,7 @@ import msgspec
 
 from shared.api.conditions import Condition
 from shared.api.meta import ObjectMeta
-from shared.api.schema_hints import ApiStruct, Time
+from shared.api.schema_hints import ApiStruct, RawQuantity, Time
 
 
 class JobCondition(ApiStruct, frozen=True, kw_only=True):
@@ -95,3 +96,82 @@ class ProvisioningRequest(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: ProvisioningRequestSpec = ProvisioningRequestSpec()
     status: ProvisioningRequestStatus = ProvisioningRequestStatus()
+
+
+Amounts = dict[str, RawQuantity]
+
+
+class LimitRangeItem(ApiStruct, frozen=True, kw_only=True):
+    type: str
+    max: Amounts = msgspec.field(default_factory=dict)
+    min: Amounts = msgspec.field(default_factory=dict)
+    default: Amounts = msgspec.field(default_factory=dict)
+    default_request: Amounts = msgspec.field(default_factory=dict)
+
+
+class LimitRangeSpec(ApiStruct, frozen=True, kw_only=True):
+    limits: tuple[LimitRangeItem, ...] = ()
+
+
+class LimitRange(ApiStruct, frozen=True, kw_only=True):
+    """v1 LimitRange."""
+
+    metadata: ObjectMeta
+    spec: LimitRangeSpec = LimitRangeSpec()
+
+
+class Overhead(ApiStruct, frozen=True, kw_only=True):
+    pod_fixed: Amounts = msgspec.field(default_factory=dict)
+
+
+class RuntimeClass(ApiStruct, frozen=True, kw_only=True):
+    """node.k8s.io/v1 RuntimeClass: what a pod of it costs beside its containers."""
+
+    metadata: ObjectMeta
+    overhead: Overhead | None = None
+
+
+class DeviceClassSpec(ApiStruct, frozen=True, kw_only=True):
+    extended_resource_name: str = ""
+
+
+class DeviceClass(ApiStruct, frozen=True, kw_only=True):
+    """resource.k8s.io/v1 DeviceClass."""
+
+    metadata: ObjectMeta
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class ExactDeviceRequest(ApiStruct, frozen=True, kw_only=True):
+    """`allocation_mode`: ExactCount (also when unset) or All."""
+
+    device_class_name: str = ""
+    allocation_mode: str = ""
+    count: int = 1
+    admin_access: bool = False
+
+
+class DeviceRequest(ApiStruct, frozen=True, kw_only=True):
+    """One of `exactly` and `first_available` is set."""
+
+    name: str = ""
+    exactly: ExactDeviceRequest | None = None
+
+
+class DeviceClaim(ApiStruct, frozen=True, kw_only=True):
+    requests: tuple[DeviceRequest, ...] = ()
+
+
+class ResourceClaimSpec(ApiStruct, frozen=True, kw_only=True):
+    devices: DeviceClaim = DeviceClaim()
+
+
+class ResourceClaimTemplateSpec(ApiStruct, frozen=True, kw_only=True):
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+
+
+class ResourceClaimTemplate(ApiStruct, frozen=True, kw_only=True):
+    """resource.k8s.io/v1 ResourceClaimTemplate: the devices it asks for."""
+
+    metadata: ObjectMeta
+    spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()

@@ -61,12 +61,14 @@ class JobRuns:
             return PATIENCE_S
         held = kind.held(job)
         run = self._runs.get(uid)
-        if run is None:
-            # Nothing was done by this process: the status is as old as we are, which is old enough unless it says otherwise.
-            return PATIENCE_S if held is False else None
-        if held and (run.seen_running or not run.started):
+        if run is not None and held and (run.seen_running or not run.started):
             return None
-        if run.stopped_at is None:
-            return None if held is not False else PATIENCE_S
+        if run is None or run.stopped_at is None:
+            # Not stopped by this process: the status is as old as we are, which is old enough unless it says otherwise.
+            if held is not False:
+                return None
+            # Whoever stopped it has taken the clock along: ours begins now.
+            self.stopped(uid)
+            return PATIENCE_S
         left = run.stopped_at + PATIENCE_S - self._now()
         return left if left > 0 else None

@@ -10,7 +10,17 @@ from functools import lru_cache
 
 import msgspec
 
-from services.watcher.core_kinds import Job, Namespace, PodTemplate, PriorityClass, ProvisioningRequest
+from services.watcher.core_kinds import (
+    DeviceClass,
+    Job,
+    LimitRange,
+    Namespace,
+    PodTemplate,
+    PriorityClass,
+    ProvisioningRequest,
+    ResourceClaimTemplate,
+    RuntimeClass,
+)
 from shared.api import names
 from shared.api.admission_check import AdmissionCheck
 from shared.api.cluster_queue import ClusterQueue
@@ -42,6 +52,10 @@ ApiObject = (
     | PodTemplate
     | Namespace
     | PriorityClass
+    | LimitRange
+    | RuntimeClass
+    | DeviceClass
+    | ResourceClaimTemplate
     | Job
 )
 
@@ -86,6 +100,15 @@ KINDS: Mapping[str, WatchedKind] = {
             token="provisioningrequest",
             resource=resources.PROVISIONING_REQUESTS,
             type=ProvisioningRequest,
+            optional=True,
+        ),
+        WatchedKind(token="limitrange", resource=resources.LIMIT_RANGES, type=LimitRange),
+        WatchedKind(token="runtimeclass", resource=resources.RUNTIME_CLASSES, type=RuntimeClass),
+        WatchedKind(token="deviceclass", resource=resources.DEVICE_CLASSES, type=DeviceClass, optional=True),
+        WatchedKind(
+            token="resourceclaimtemplate",
+            resource=resources.CLAIM_TEMPLATES,
+            type=ResourceClaimTemplate,
             optional=True,
         ),
         WatchedKind(token="workload", resource=resources.WORKLOADS, type=Workload),

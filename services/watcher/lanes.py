@@ -144,8 +144,8 @@ class Lanes:
 
     @property
     def waiting(self) -> int:
-        """Items queued or waiting for another attempt."""
-        return sum(len(lane.items) + len(lane.waiting) for lane in self._lanes.values())
+        """Items queued or waiting for another attempt; those that were put off on purpose, perhaps for days, are not among them."""
+        return sum(len(lane.items) + len(lane.waiting.keys() & lane.failures.keys()) for lane in self._lanes.values())
 
     @staticmethod
     def _runs(lane: _Lane, item: _Item) -> bool:

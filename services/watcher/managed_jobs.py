@@ -8,7 +8,7 @@ from services.watcher.core_kinds import Namespace
 from services.watcher.store import Store
 from shared.api.meta import ObjectMeta, OwnerReference
 from shared.api.selectors import LabelSelector, matches
-from shared.config.configuration import Configured
+from shared.config.configuration import Configured, WorkloadRetention
 from shared.jobs.protocol import JobKind
 from shared.jobs.queue_membership import AncestorSearch, Standing, queue_name, standing
 from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind
@@ -26,17 +26,25 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     label_keys_to_copy: tuple[str, ...] = ()
     frameworks: tuple[str, ...] = ("batch/job",)
     """Integrations in use, of those that there are."""
+    keep_finished_s: float | None = None
+    """How long finished workloads are kept; None: for ever."""
+    keep_deactivated_s: float | None = None
+    """How long jobs are kept whose workload was deactivated by us; None: for ever."""
 
 
 def job_settings(configured: Configured, namespace: str) -> JobSettings:
     """As the configuration says. `namespace`: where Sluice runs, unless the configuration names it."""
     configuration = configured.configuration
+    retention = configuration.object_retention_policies
+    kept = retention.workloads if retention is not None else WorkloadRetention()
     there = {kind.framework for kind in INTEGRATED}
     return JobSettings(
         namespace_selector=configuration.managed_namespaces(configured.namespace(namespace)),
         manage_without_queue_name=configuration.manage_jobs_without_queue_name,
         wait_for_pods_ready=configured.wait_for_pods_ready is not None,
         label_keys_to_copy=configuration.integrations.label_keys_to_copy,
+        keep_finished_s=kept.after_finished,
+        keep_deactivated_s=kept.after_deactivated_by_kueue,
         frameworks=tuple(f for f in configuration.integrations.frameworks if f in there),
     )
 

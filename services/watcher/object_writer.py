@@ -19,7 +19,7 @@ from shared.api.workload_status import WorkloadStatus
 from shared.jobs.manifest import JsonObject
 from shared.kube import resources
 from shared.kube.client import KubeClient
-from shared.kube.errors import Conflict, NotFound, Refused, Unauthorized, Unavailable
+from shared.kube.errors import Conflict, NotFound, Refused, Unauthorized, Unavailable, WritesHeld
 from shared.kube.resources import Resource
 
 RESOURCES: dict[str, Resource] = {
@@ -132,6 +132,8 @@ class ObjectWriter:
                 return Rejected("the object is gone", gone=True)
             except Conflict:
                 stored = await self.read(kind, namespace, name)
+            except WritesHeld:
+                raise
             except Unavailable:
                 # Nobody knows whether it landed: look, and only if that fails too let the lane come back to it.
                 stored = await self.read(kind, namespace, name)

@@ -19,6 +19,7 @@ from services.watcher.build_workload import (
     pod_sets_of_job,
     pod_sets_of_workload,
 )
+from services.watcher.creation_latency import Created, not_measured
 from services.watcher.job_control import Job, JobControl, queue_of
 from services.watcher.lanes import TryAgain
 from services.watcher.managed_jobs import JobSettings
@@ -55,6 +56,7 @@ class OneWorkload:
         control: JobControl,
         settings: JobSettings,
         tracer: Tracer,
+        created: Created = not_measured,
     ) -> None:
         self._store = store
         self._client = client
@@ -62,6 +64,7 @@ class OneWorkload:
         self._control = control
         self._settings = settings
         self._tracer = tracer
+        self._created = created
 
     async def ensure(self, job: Job, candidates: Sequence[Stored]) -> Stored | None:
         """The workload that stands for the job, None if there is none (yet). `candidates`: those it owns, oldest first."""
@@ -114,6 +117,7 @@ class OneWorkload:
             except (Refused, NotFound) as error:
                 self._complain(job, f"The Workload cannot be created: {error.message}")
                 raise TryAgain(str(error)) from error
+        self._created(job)
         self._store.upsert("workload", raw)
         key = f"{job.stored.namespace}/{name_of_workload(job.kind, job.manifest)}"
         self._control.emit(job, "Normal", "CreatedWorkload", f"Created Workload: {key}")

@@ -1,23 +1,26 @@
 """From an object of the API to its projection: what OBJECTS carries of it. Pure.
 
-One function a kind, found by `project`. Workloads, which are most of the work, have projections_workload to themselves.
+One function a kind, found by `project`. Workloads, which are most of the work, have projections_workload to themselves; what pods get beside
+their template is in projections_pods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 from services.watcher.core_kinds import Namespace, PodTemplate, ProvisioningRequest
 from services.watcher.kinds import Stored
 from services.watcher.projections_parts import (
     condition_of,
     conditions_of,
+    identity,
     owners_of,
     seconds,
     selector_of,
     toleration_of,
 )
+from services.watcher.projections_pods import claim_template, device_class, limit_range, runtime_class
 from services.watcher.projections_workload import incarnation_of, project_workload
 from shared.api import names
 from shared.api.admission_check import AdmissionCheck
@@ -25,7 +28,6 @@ from shared.api.cluster_queue import ClusterQueue, FlavorUsage
 from shared.api.cohort import Cohort
 from shared.api.conditions import find
 from shared.api.local_queue import LocalQueue, LocalQueueFlavorUsage, LocalQueueResourceUsage
-from shared.api.meta import ObjectMeta
 from shared.api.provisioning_request_config import ProvisioningRequestConfig
 from shared.api.quantity import request_units
 from shared.api.quota_groups import FairSharing, ResourceGroup
@@ -47,37 +49,13 @@ def project(stored: Stored) -> objects.Object | None:
     return make(found) if make is not None else None
 
 
-class _Identity(TypedDict):
-    namespace: str
-    name: str
-    uid: str
-    version: int
-    generation: int
-    created: int
-    deleting: bool
-    finalizers: tuple[str, ...]
-
-
-def _identity(metadata: ObjectMeta) -> _Identity:
-    return {
-        "namespace": metadata.namespace,
-        "name": metadata.name,
-        "uid": metadata.uid,
-        "version": int(metadata.resource_version),
-        "generation": metadata.generation,
-        "created": seconds(metadata.creation_timestamp),
-        "deleting": metadata.deletion_timestamp is not None,
-        "finalizers": metadata.finalizers,
-    }
-
-
 def _cluster_queue(found: ClusterQueue) -> objects.ClusterQueue:
     spec, status = found.spec, found.status
     fungibility, preemption = spec.flavor_fungibility, spec.preemption
     strategy = spec.admission_checks_strategy
     migration = spec.concurrent_admission_policy.migration if spec.concurrent_admission_policy else None
     return objects.ClusterQueue(
-        **_identity(found.metadata),
+        **identity(found.metadata),
         cohort=spec.cohort_name,
         strategy=spec.queueing_strategy,
         groups=_groups(spec.resource_groups),
@@ -113,7 +91,7 @@ def _local_queue(found: LocalQueue) -> objects.LocalQueue:
     spec, status = found.spec, found.status
     usage = status.fair_sharing.admission_fair_sharing_status if status.fair_sharing else None
     return objects.LocalQueue(
-        **_identity(found.metadata),
+        **identity(found.metadata),
         cluster_queue=spec.cluster_queue,
         stop_policy=spec.stop_policy,
         fair_weight=_weight(spec.fair_sharing),
@@ -131,7 +109,7 @@ def _local_queue(found: LocalQueue) -> objects.LocalQueue:
 def _cohort(found: Cohort) -> objects.Cohort:
     spec, share = found.spec, found.status.fair_sharing
     return objects.Cohort(
-        **_identity(found.metadata),
+        **identity(found.metadata),
         parent=spec.parent_name,
         groups=_groups(spec.resource_groups),
         fair_weight=_weight(spec.fair_sharing),
@@ -142,7 +120,7 @@ def _cohort(found: Cohort) -> objects.Cohort:
 def _resource_flavor(found: ResourceFlavor) -> objects.ResourceFlavor:
     spec = found.spec
     return objects.ResourceFlavor(
-        **_identity(found.metadata),
+        **identity(found.metadata),
         node_labels=spec.node_labels,
         node_taints=tuple(objects.Taint(t.key, t.value, t.effect) for t in spec.node_taints),
         tolerations=tuple(toleration_of(t) for t in spec.tolerations),
@@ -154,7 +132,7 @@ def _admission_check(found: AdmissionCheck) -> objects.AdmissionCheck:
     parameters = found.spec.parameters
     active = find(found.status.conditions, names.ACTIVE)
     return objects.AdmissionCheck(
-        **_identity(found.metadata),
+        **identity(found.metadata),
         controller=found.spec.controller_name,
         parameters_kind=parameters.kind if parameters else "",
         parameters_group=parameters.api_group if parameters else "",
@@ -164,22 +142,22 @@ def _admission_check(found: AdmissionCheck) -> objects.AdmissionCheck:
 
 
 def _workload_priority_class(found: WorkloadPriorityClass) -> objects.WorkloadPriorityClass:
-    return objects.WorkloadPriorityClass(**_identity(found.metadata), value=found.value)
+    return objects.WorkloadPriorityClass(**identity(found.metadata), value=found.value)
 
 
 def _namespace(found: Namespace) -> objects.Namespace:
-    return objects.Namespace(**_identity(found.metadata), labels=found.metadata.labels)
+    return objects.Namespace(**identity(found.metadata), labels=found.metadata.labels)
 
 
 def _topology(found: Topology) -> objects.Topology:
-    return objects.Topology(**_identity(found.metadata), levels=tuple(level.node_label for level in found.spec.levels))
+    return objects.Topology(**identity(found.metadata), levels=tuple(level.node_label for level in found.spec.levels))
 
 
 def _provisioning_request_config(found: ProvisioningRequestConfig) -> objects.ProvisioningRequestConfig:
     spec = found.spec
     updates = spec.pod_set_updates.node_selector if spec.pod_set_updates else ()
     return objects.ProvisioningRequestConfig(
-        **_identity(found.metadata),
+        **identity(found.metadata),
         class_name=spec.provisioning_class_name,
         parameters=spec.parameters,
         managed_resources=spec.managed_resources,
@@ -194,7 +172,7 @@ def _provisioning_request_config(found: ProvisioningRequestConfig) -> objects.Pr
 def _provisioning_request(found: ProvisioningRequest) -> objects.ProvisioningRequest:
     spec, status = found.spec, found.status
     return objects.ProvisioningRequest(
-        **_identity(found.metadata),
+        **identity(found.metadata),
         class_name=spec.provisioning_class_name,
         parameters=spec.parameters,
         pod_sets=tuple((pod_set.pod_template_ref.name, pod_set.count) for pod_set in spec.pod_sets),
@@ -205,7 +183,7 @@ def _provisioning_request(found: ProvisioningRequest) -> objects.ProvisioningReq
 
 
 def _pod_template(found: PodTemplate) -> objects.PodTemplate:
-    return objects.PodTemplate(**_identity(found.metadata), owners=owners_of(found.metadata))
+    return objects.PodTemplate(**identity(found.metadata), owners=owners_of(found.metadata))
 
 
 # Each function takes the Struct that services.watcher.kinds gives its kind; the table as a whole has no narrower type.
@@ -221,6 +199,10 @@ _BY_KIND: Mapping[str, Callable[[Any], objects.Object]] = {
     "provisioningrequestconfig": _provisioning_request_config,
     "provisioningrequest": _provisioning_request,
     "podtemplate": _pod_template,
+    "limitrange": limit_range,
+    "runtimeclass": runtime_class,
+    "deviceclass": device_class,
+    "resourceclaimtemplate": claim_template,
 }
 
 

@@ -1,13 +1,15 @@
-"""Pieces that several projections share: times, conditions, owners, selectors, tolerations. Pure."""
+"""Pieces that several projections share: identity, times, amounts, conditions, owners, selectors, tolerations. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import TypedDict
 
 from shared.api.conditions import Condition
 from shared.api.meta import ObjectMeta
 from shared.api.pods import Toleration
+from shared.api.schema_hints import RawQuantity
 from shared.api.selectors import LabelSelector
 from shared.events import objects
 
@@ -15,6 +17,38 @@ from shared.events import objects
 def seconds(when: datetime | None) -> int:
     """Whole seconds since the epoch; 0 for no time."""
     return int(when.timestamp()) if when is not None else 0
+
+
+class Identity(TypedDict):
+    """The fields that every projection has."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    generation: int
+    created: int
+    deleting: bool
+    finalizers: tuple[str, ...]
+
+
+def identity(metadata: ObjectMeta) -> Identity:
+    """Who it is, and in which state."""
+    return {
+        "namespace": metadata.namespace,
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "version": int(metadata.resource_version),
+        "generation": metadata.generation,
+        "created": seconds(metadata.creation_timestamp),
+        "deleting": metadata.deletion_timestamp is not None,
+        "finalizers": metadata.finalizers,
+    }
+
+
+def texts(amounts: Mapping[str, RawQuantity]) -> dict[str, str]:
+    """Quantities by resource as text, unread."""
+    return {resource: str(amount) for resource, amount in amounts.items()}
 
 
 def condition_of(condition: Condition) -> objects.Condition:

@@ -5,23 +5,24 @@ Pod sets depend on the spec alone and are the same for all workloads of one shap
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2s
 
 import msgspec
 
-from services.watcher.projections_parts import conditions_of, owners_of, seconds, toleration_of
+from services.watcher.projections_parts import conditions_of, owners_of, seconds, texts, toleration_of
 from shared.api import names
 from shared.api.conditions import find, is_true
 from shared.api.pods import Affinity, Container, PodTemplateSpec, ResourceRequirements
 from shared.api.quantity import request_units
-from shared.api.schema_hints import RawQuantity
 from shared.api.workload import PodSet, PodSetTopologyRequest, Workload
 from shared.api.workload_status import Admission, AdmissionCheckState
 from shared.events import objects
 from shared.events.incarnation import incarnation
 
+_DECIMAL = re.compile(r"[+-]?[0-9]+")
 _INT32 = range(-(2**31), 2**31)
 _READ_ANNOTATIONS = (
     names.ADMISSION_GATED_BY,
@@ -126,10 +127,9 @@ def _evictions(workload: Workload) -> int:
 
 
 def _boost(annotations: Mapping[str, str]) -> int:
-    try:
-        boost = int(annotations.get(names.PRIORITY_BOOST, "0"))
-    except ValueError:
-        return 0
+    raw = annotations.get(names.PRIORITY_BOOST, "0")
+    # Digits alone: what int() reads beyond them, such as 1_000, is no number to anybody else.
+    boost = int(raw) if _DECIMAL.fullmatch(raw) else 0
     return boost if boost in _INT32 else 0
 
 
@@ -226,30 +226,30 @@ def _made_pod_set(pod_set: PodSet, hash_: str) -> objects.PodSet:
         min_count=pod_set.min_count,
         containers=tuple(_container(c) for c in spec.containers),
         init_containers=tuple(_container(c) for c in spec.init_containers),
-        pod_requests=_texts(spec.resources.requests) if spec.resources else None,
-        pod_limits=_texts(spec.resources.limits) if spec.resources else None,
-        overhead=_texts(spec.overhead),
+        pod_requests=texts(spec.resources.requests) if spec.resources else None,
+        pod_limits=texts(spec.resources.limits) if spec.resources else None,
+        overhead=texts(spec.overhead),
         runtime_class=spec.runtime_class_name,
         node_selector=spec.node_selector,
         affinity_terms=_affinity_terms(spec.affinity),
         tolerations=tuple(toleration_of(t) for t in spec.tolerations),
         template_hash=hash_,
         topology=_topology(pod_set.topology_request) if pod_set.topology_request else {},
+        claims=tuple(
+            objects.PodClaim(claim.name, claim.resource_claim_name, claim.resource_claim_template_name)
+            for claim in spec.resource_claims
+        ),
     )
 
 
 def _container(container: Container) -> objects.Container:
     resources: ResourceRequirements = container.resources
     return objects.Container(
-        requests=_texts(resources.requests),
-        limits=_texts(resources.limits),
+        requests=texts(resources.requests),
+        limits=texts(resources.limits),
         sidecar=container.is_sidecar,
         ports=tuple(f"{p.host_port}/{p.container_port}/{p.protocol or 'TCP'}" for p in container.ports),
     )
-
-
-def _texts(amounts: Mapping[str, RawQuantity]) -> dict[str, str]:
-    return {resource: str(amount) for resource, amount in amounts.items()}
 
 
 def _affinity_terms(affinity: Affinity | None) -> tuple[tuple[objects.Requirement, ...], ...] | None:

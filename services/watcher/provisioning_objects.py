@@ -10,7 +10,7 @@ Each step finds what an earlier attempt left behind. Templates are built here fr
 import msgspec
 
 from services.watcher.build_workload import pod_sets_of_workload
-from services.watcher.kubernetes_events import EventRecorder, about_workload
+from services.watcher.kubernetes_events import PROVISIONING_CONTROLLER, EventRecorder, about_workload
 from services.watcher.object_writer import ObjectWriter, Rejected, Result, Written, version_of
 from services.watcher.patches import Refusal
 from services.watcher.start_info import pod_set_infos
@@ -25,8 +25,6 @@ from shared.kube import resources
 from shared.kube.client import KubeClient
 from shared.kube.errors import AlreadyExists, Conflict, NotFound, Refused
 from shared.kube.resources import Resource
-
-CONTROLLER = "kueue-provisioning-request-controller"
 
 
 class ProvisioningObjects:
@@ -57,7 +55,9 @@ class ProvisioningObjects:
             )
         except (Refused, PermanentError, MissingFlavor, NotFound, LookupError) as error:
             text = f"Error creating {what}: {error}"
-            self._events.emit(about_workload(workload.metadata), "Warning", "FailedCreate", text, controller=CONTROLLER)
+            self._events.emit(
+                about_workload(workload.metadata), "Warning", "FailedCreate", text, controller=PROVISIONING_CONTROLLER
+            )
             return Rejected(text, stored.version)
         owner = _reference(resources.PROVISIONING_REQUESTS, command.name, request.uid)
         for source in command.templates:
@@ -108,7 +108,7 @@ class ProvisioningObjects:
                 "Normal",
                 "ProvisioningRequestCreated",
                 f"Created ProvisioningRequest: {name!r}",
-                controller=CONTROLLER,
+                controller=PROVISIONING_CONTROLLER,
             )
 
     def _templates(self, command: commands.CreateProvisioningRequest, stored: Stored) -> dict[str, JsonObject]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -22,9 +22,11 @@ from services.watcher.projections import project
 from services.watcher.store import Change, Store
 from shared.api import names
 from shared.bus.interface import GatewayBus, ObjectWrite, StreamsLost
+from shared.config.custom_labels import MarkKeys, Marks
 from shared.events import subjects
-from shared.events.objects import Epoch, Object, Tombstone
+from shared.events.objects import ClusterQueue, Cohort, Epoch, LocalQueue, Object, Tombstone, Workload
 from shared.events.subjects import ObjectName
+from shared.telemetry.metrics import SourceKind
 from shared.telemetry.traces import context_of_job, traceparent_of
 
 log = logging.getLogger("sluice.watcher.publisher")
@@ -56,12 +58,15 @@ class Publisher:
         acknowledged: Acknowledged,
         unprojectable: Unprojectable,
         lost: Callable[[str], None],
+        marks: Mapping[SourceKind, MarkKeys] | None = None,
     ) -> None:
+        """`marks`: labels and annotations that are wanted of objects besides, by kind."""
         self._bus = bus
         self._store = store
         self._on_acknowledged = acknowledged
         self._on_unprojectable = unprojectable
         self._on_lost = lost
+        self._marks = {kind.lower(): keys for kind, keys in (marks or {}).items()}
         self._marked: dict[ObjectName, Tombstone | None] = {}
         """What has changed; a Tombstone to write if the store holds no such object."""
         self._in_flight: set[ObjectName] = set()
@@ -209,12 +214,22 @@ class Publisher:
 
     def _project(self, stored: Stored) -> Object | None:
         try:
-            return project(stored)
+            return self._with_marks(project(stored), stored)
         except ValueError as error:
             self._on_unprojectable(stored, str(error))
             # Nobody can wait for a state that will never be published.
             self._acknowledge(ObjectName(stored.kind, stored.namespace, stored.name), stored.version)
             return None
+
+    def _with_marks(self, projection: Object | None, stored: Stored) -> Object | None:
+        keys = self._marks.get(stored.kind)
+        if keys is None or not isinstance(projection, Workload | ClusterQueue | LocalQueue | Cohort):
+            return projection
+        metadata = stored.object.metadata
+        marks = keys.of(Marks(metadata.labels, metadata.annotations))
+        return msgspec.structs.replace(
+            projection, labels=marks.labels, annotations={**projection.annotations, **marks.annotations}
+        )
 
     def _acknowledge(self, name: ObjectName, version: int, *, gone: bool = False) -> None:
         if gone:

@@ -11,14 +11,14 @@ One pass looks at the newest copies and ends at the first step that applies; its
  7. Exactly one workload asks for what the job asks for (`one_workload`).
  8. Conditions that the kind defines itself (no kind here does).
  9. Activation that the kind defines itself (no kind here does).
-10. The workload has finished: say so, let it go.
+10. The workload has finished: say so, let it go, and delete it when that is configured.
 11. The workload is being deleted: stop the job, let it go.
 12. On hold (no kind here knows it).
 13. The job has finished: so has its workload.
 14. No workload: wait until the job's pods are gone, then make one.
 15. Pods that are done for good give their quota back.
 16. PodsReady, if waiting for it is configured.
-17. Evicted: stop the job; when it has stopped, release the quota.
+17. Evicted: stop the job; when it has stopped, release the quota. Given up for good: delete the job when that is configured.
 18. The job is held back: start it if the workload is admitted, else tell what it waits for and follow its queue.
 19. The job runs without admission: stop it.
 20. It runs and may: nothing.
@@ -40,6 +40,7 @@ from services.watcher.one_workload import OneWorkload, remove_finalizer
 from services.watcher.owned_workloads import OwnedWorkloads
 from services.watcher.patches import Refusal, workload_patch
 from services.watcher.pods_ready import pods_ready_condition
+from services.watcher.retention import Retention
 from services.watcher.store import Store, Stored
 from services.watcher.workload_state import (
     condition,
@@ -54,6 +55,7 @@ from shared.api.conditions import set_condition
 from shared.api.workload import Workload
 from shared.api.workload_status import ReclaimablePod, WorkloadStatus
 from shared.decide import transitions
+from shared.decide.reclaim import capped
 from shared.jobs.manifest import JsonObject
 from shared.jobs.podset_info import PermanentError
 from shared.jobs.protocol import JobKind
@@ -76,6 +78,7 @@ class JobReconciler:
         owned: OwnedWorkloads,
         managed: ManagedJobs,
         runs: JobRuns,
+        retention: Retention,
         settings: JobSettings,
         tracer: Tracer,
         now: Callable[[], float],
@@ -87,6 +90,7 @@ class JobReconciler:
         self._owned = owned
         self._managed = managed
         self._runs = runs
+        self._retention = retention
         self._settings = settings
         self._tracer = tracer
         self._now = now
@@ -120,19 +124,22 @@ class JobReconciler:
         if self._runs.follows(stored.uid):
             self._runs.observe(kind, stored.uid, job_of(kind, stored).manifest)
 
-    async def adopt_orphan(self, namespace: str, name: str) -> None:
-        """A workload that no job owns any more: it is over, and may go."""
+    async def adopt_orphan(self, namespace: str, name: str) -> float | None:
+        """A workload that no job owns, or none any more: the latter is over, and may go. Returns as `reconcile` does."""
         stored = self._store.get("workload", namespace, name)
-        if stored is None:
-            return
+        if stored is None or stored.object.metadata.owner_references:
+            return None
         metadata = stored.object.metadata
-        deleting = metadata.deletion_timestamp is not None
-        if metadata.owner_references or not (deleting or metadata.labels.get(names.JOB_UID_LABEL)):
-            return
-        if not deleting and not is_finished(workload_of(stored)):
-            await self._finish(stored, names.REASON_OWNER_NOT_FOUND, "The job of the workload is gone")
-        if names.RESOURCE_IN_USE in metadata.finalizers:
-            await remove_finalizer(self._writer, stored)
+        deleting, finished = metadata.deletion_timestamp is not None, is_finished(workload_of(stored))
+        if deleting or metadata.labels.get(names.JOB_UID_LABEL):
+            if not deleting and not finished:
+                await self._finish(stored, names.REASON_OWNER_NOT_FOUND, "The job of the workload is gone")
+            if names.RESOURCE_IN_USE in metadata.finalizers:
+                await remove_finalizer(self._writer, stored)
+                return None
+        if deleting or not finished:
+            return None
+        return await self._retention.finished(stored)
 
     async def _finalize(self, lane: LaneKey) -> None:
         for stored in self._owned.of(lane):
@@ -189,8 +196,9 @@ class JobReconciler:
                 note = f"Workload '{stored.key}' is declared finished"
                 self._control.emit(job, "Normal", "FinishedWorkload", note)
                 await remove_finalizer(self._writer, stored)
+                return None
             self._runs.forget(job.uid)
-            return None
+            return await self._retention.finished(stored)
         if workload.metadata.deletion_timestamp is not None:
             if await self._control.stop(job, pod_sets_of_workload(stored.raw), "Workload is deleted") is not None:
                 await remove_finalizer(self._writer, stored)
@@ -218,8 +226,10 @@ class JobReconciler:
         stopped = await self._control.stop(
             job, pod_sets_of_workload(stored.raw), "" if evicted is None else evicted.message
         )
-        if stopped is None or not is_reserved(workload):
+        if stopped is None:
             return None
+        if not is_reserved(workload):
+            return await self._retention.given_up(stopped, stored)
         wait = self._runs.wait_before_release(job.kind, job.uid, stopped.manifest)
         if wait is not None:
             return wait
@@ -263,7 +273,7 @@ class JobReconciler:
         workload = workload_of(stored)
         counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
         found = job.kind.reclaimable(job.manifest)
-        wanted = {name: min(count, counts[name]) for name, count in found.items() if name in counts}
+        wanted = {name: count for name, count in capped(found, counts).items() if name in counts}
         present = {pods.name: pods.count for pods in workload.status.reclaimable_pods}
         if wanted == present:
             return False

@@ -1,12 +1,13 @@
 """The gateway between Kubernetes and the bus.
 
-1. Connect to the API server and stand for the Lease. Until it is held this is a warm standby: all kinds are listed and watched, nothing is
-   written anywhere.
-2. With the Lease: lists that began after it was held; what is in the watch copy is handed to the writing half.
+1. Connect to the API server and stand for the Leases, ours and Kueue's (standing). Until both are held this is a warm standby: all kinds are listed
+   and watched, nothing is written anywhere.
+2. With them: lists that began after it was held; what is in the watch copy is handed to the writing half.
 3. Streams are made or checked, OBJECTS is refilled, an epoch is opened or goes on (epochs).
 4. From then on, side by side: watches into the copy and on to OBJECTS; the log and the commands of the open epoch into patches; Jobs into
    Workloads and back.
-5. Trouble with the streams closes the epoch and goes through 3 again. A lost Lease ends the process: whoever supervises it starts a standby.
+5. Trouble with the streams closes the epoch and goes through 3 again. A Lease that could not be renewed in time holds every write back until it is
+   renewed after all; one that somebody else took ends the process: whoever supervises it starts a standby.
 6. On SIGTERM the work stops first, then the Lease is given up.
 """
 
@@ -23,13 +24,16 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from services.watcher.apply import Gateway
 from services.watcher.certificates import Certificates
+from services.watcher.creation_latency import creation_latency
 from services.watcher.epochs import EpochKeeper
 from services.watcher.intake import Intake, Malformed
 from services.watcher.kinds import KINDS
 from services.watcher.managed_jobs import job_settings
 from services.watcher.publisher import Publisher
 from services.watcher.settings import WatcherSettings
+from services.watcher.standing import Standing, kueue_lease
 from services.watcher.store import Change, Store
+from shared.config.custom_labels import marks_read
 from shared.kube.client import KubeClient, OnCall, connect
 from shared.kube.lease import LeaderLease, LeaseLost
 from shared.kube.list_watch import Timing
@@ -67,6 +71,9 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
             duration_s=settings.lease_duration_s,
             renew_s=settings.lease_renew_s,
         )
+        election = ctx.configured.configuration.leader_election
+        standing = Standing(lease, kueue_lease(client, election, settings.namespace))
+        client.may_write = lambda: standing.is_held
         bus = ctx.gateway_bus
         store = Store()
         gateway = Gateway(
@@ -78,8 +85,9 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
             metrics=ctx.metrics,
             now=ctx.now,
             jobs=job_settings(ctx.configured, settings.namespace),
+            created=creation_latency(ctx.configured, ctx.metrics, store, ctx.now),
         )
-        parts = _Parts(ctx, lease, store, gateway)
+        parts = _Parts(ctx, standing, gateway)
         intake = Intake(
             client,
             store,
@@ -89,7 +97,12 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
             timing=Timing(list_timeout_s=settings.list_timeout_s),
         )
         publisher = Publisher(
-            bus, store, acknowledged=parts.acknowledged, unprojectable=intake.report, lost=parts.trouble
+            bus,
+            store,
+            acknowledged=parts.acknowledged,
+            unprojectable=intake.report,
+            lost=parts.trouble,
+            marks=marks_read(ctx.configured),
         )
         parts.keeper = keeper = EpochKeeper(
             shard=settings.shard,
@@ -100,16 +113,16 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
             applier=gateway,
             check_s=settings.check_s,
         )
-        standing = asyncio.create_task(lease.run())
+        running = asyncio.create_task(standing.run())
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_until_lost(lease, standing))
-                tasks.create_task(_tell_health(ctx, lease, intake, keeper))
+                tasks.create_task(_until_lost(identity, running))
+                tasks.create_task(_tell_health(ctx, standing, intake, keeper))
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(lease.held.wait(), _STANDBY_AFTER_S)
-                was_standby = not lease.held.is_set()
+                    await asyncio.wait_for(standing.held.wait(), _STANDBY_AFTER_S)
+                was_standby = not standing.held.is_set()
                 tasks.create_task(intake.run())
-                await lease.held.wait()
+                await standing.held.wait()
                 if settings.manage_certificates and ctx.configured.configuration.internal_cert_management.enable:
                     tasks.create_task(_keep_certificates(ctx, client, settings))
                 if was_standby:
@@ -125,15 +138,15 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
             # One cause, one line in the log; several stay together.
             raise group.exceptions[0] if len(group.exceptions) == 1 else group from None
         finally:
-            standing.cancel()
-            await asyncio.wait({standing})
+            running.cancel()
+            await asyncio.wait({running})
 
 
 class _Parts:
     """What the parts tell each other."""
 
-    def __init__(self, ctx: Context[WatcherSettings], lease: LeaderLease, store: Store, gateway: Gateway) -> None:
-        self._lease = lease
+    def __init__(self, ctx: Context[WatcherSettings], standing: Standing, gateway: Gateway) -> None:
+        self._standing = standing
         self._gateway = gateway
         self.keeper: EpochKeeper | None = None
         self._malformed = Counter(
@@ -149,7 +162,7 @@ class _Parts:
     def malformed(self, found: Malformed) -> None:
         kind, reference = found.kind, found.reference
         self._malformed.labels(kind.token).inc()
-        if self._lease.is_held:
+        if self._standing.is_held:
             self._gateway.malformed(
                 kind.token, kind.resource, reference.namespace, reference.name, reference.uid, found.error
             )
@@ -180,25 +193,27 @@ async def _keep_certificates(ctx: Context[WatcherSettings], client: KubeClient, 
         ctx.health.ready(True, cause="certificates")
 
 
-async def _until_lost(lease: LeaderLease, standing: asyncio.Task[None]) -> None:
-    await asyncio.wait({standing})
-    standing.result()
-    raise LeaseLost(f"{lease.identity} is not the active watcher any more")
+async def _until_lost(identity: str, running: asyncio.Task[None]) -> None:
+    await asyncio.wait({running})
+    running.result()
+    raise LeaseLost(f"{identity} is not the active watcher any more")
 
 
-async def _tell_health(ctx: Context[WatcherSettings], lease: LeaderLease, intake: Intake, keeper: EpochKeeper) -> None:
-    active = Gauge("sluice_watcher_active", "1 in the process that holds the Lease.", registry=ctx.metrics)
+async def _tell_health(ctx: Context[WatcherSettings], standing: Standing, intake: Intake, keeper: EpochKeeper) -> None:
+    active = Gauge("sluice_watcher_active", "1 in the process that holds the Leases.", registry=ctx.metrics)
     epoch = Gauge("sluice_watcher_epoch", "The open epoch; 0 when none is.", registry=ctx.metrics)
     while True:
-        active.set(1 if lease.is_held else 0)
+        active.set(1 if standing.is_held else 0)
         epoch.set(keeper.epoch if keeper.opened.is_set() else 0)
         missing = {kind: why for kind, why in intake.down.items() if not KINDS[kind].optional}
         ctx.health.ready(not missing, "; ".join(f"{kind}: {why}" for kind, why in missing.items()), cause="kubernetes")
-        if lease.is_held:
+        if standing.is_held:
             ctx.health.ready(keeper.opened.is_set(), f"no epoch is open: {keeper.why_closed}", cause="start")
+        elif standing.held.is_set():
+            ctx.health.ready(False, "the Lease could not be renewed in time", cause="start")
         else:
             warm = ctx.settings.standby_is_ready and intake.synced.is_set()
-            ctx.health.ready(warm, f"standby of {lease.holder or 'nobody'}", cause="start")
+            ctx.health.ready(warm, f"standby of {standing.behind}", cause="start")
         await asyncio.sleep(_LOOK_S if ctx.health.is_ready else _LOOK_SOON_S)
 
 

@@ -1,4 +1,4 @@
-"""Defaulting of a batch/v1 Job on creation (integration specification 5): queue, priority class, suspension."""
+"""Defaulting of a batch/v1 Job on creation (integration specification 5): queue, priority class, suspension, manager."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from services.webhook.admission_review import PatchOperation, pointer
 from shared.api import names
 from shared.api.meta import ObjectMeta
 from shared.jobs.batch_job import BatchJob
-from shared.jobs.manifest import JsonObject, section, texts
+from shared.jobs.manifest import JsonObject, section, text, texts
 from shared.jobs.queue_membership import should_suspend
 
 DEFAULT_NAME = "default"
+OWN_CONTROLLER = "kubernetes.io/job-controller"
 
 _kind = BatchJob()
 
@@ -29,19 +30,21 @@ class Surroundings(msgspec.Struct, frozen=True):
     """A managed ancestor decides about it."""
     manage_all: bool
     namespace_matches: bool
+    dispatched: bool = False
+    """Jobs of the queue it will have are sent to other clusters."""
+
+    def queue(self, labels: dict[str, str]) -> str:
+        """The LocalQueue that a Job with these labels will have; empty: none."""
+        defaulted = self.default_queue and not self.owner_managed and self.namespace_matches
+        return labels.get(names.QUEUE_NAME_LABEL, DEFAULT_NAME if defaulted else "")
 
 
 def defaults(job: JsonObject, meta: ObjectMeta, around: Surroundings) -> tuple[PatchOperation, ...]:
     """The changes, none for a Job that is left alone."""
     labels = texts(job, "metadata", "labels")
     added: dict[str, str] = {}
-    if (
-        around.default_queue
-        and names.QUEUE_NAME_LABEL not in labels
-        and not around.owner_managed
-        and around.namespace_matches
-    ):
-        added[names.QUEUE_NAME_LABEL] = DEFAULT_NAME
+    if names.QUEUE_NAME_LABEL not in labels and (queue := around.queue(labels)):
+        added[names.QUEUE_NAME_LABEL] = queue
     if around.default_priority_class and names.PRIORITY_CLASS_LABEL not in labels and not around.owner_managed:
         added[names.PRIORITY_CLASS_LABEL] = DEFAULT_NAME
     operations: list[PatchOperation] = []
@@ -57,4 +60,6 @@ def defaults(job: JsonObject, meta: ObjectMeta, around: Surroundings) -> tuple[P
     )
     if suspend and _kind.suspend(job):
         operations.append(PatchOperation("add", pointer("spec", "suspend"), True))
+    if around.dispatched and text(job, "spec", "managedBy") in ("", OWN_CONTROLLER):
+        operations.append(PatchOperation("add", pointer("spec", "managedBy"), names.MULTIKUEUE_CONTROLLER))
     return tuple(operations)

@@ -8,12 +8,16 @@ import msgspec
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One fault of one field; `str()` is the text that users see."""
+    """One fault of one field; `str()` is the text that users see.
+
+    `kind` is Kubernetes' words for it. `origin` names the rule of Kubernetes that was broken (`format=k8s-label-key`), for programs.
+    """
 
     path: str
     kind: str
     value: str = ""
     detail: str = ""
+    origin: str = ""
 
     def __str__(self) -> str:
         text = f"{self.path}: {self.kind}"
@@ -26,9 +30,19 @@ def _shown(value: object) -> str:
     return json.dumps(msgspec.to_builtins(value), sort_keys=True, ensure_ascii=False)
 
 
-def invalid(path: str, value: object, detail: str) -> FieldError:
+def invalid(path: str, value: object, detail: str, origin: str = "") -> FieldError:
     """The value cannot be accepted."""
-    return FieldError(path, "Invalid value", _shown(value), detail)
+    return FieldError(path, "Invalid value", _shown(value), detail, origin)
+
+
+def immutable(path: str, value: object) -> FieldError:
+    """The field may not change."""
+    return invalid(path, value, "field is immutable")
+
+
+def not_found(path: str, value: object) -> FieldError:
+    """What the value refers to does not exist."""
+    return FieldError(path, "Not found", _shown(value))
 
 
 def duplicate(path: str, value: object) -> FieldError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from services.webhook.admission_review import PatchOperation, Request, Verdict, pointer
 from services.webhook.default_job import DEFAULT_NAME, Surroundings, defaults
@@ -20,12 +21,11 @@ from shared.api.cohort import Cohort
 from shared.api.decoding import convert, decode
 from shared.api.meta import ObjectMeta
 from shared.api.quantity import QuantityError
+from shared.api.raw_workload import RawWorkload
 from shared.api.resource_flavor import ResourceFlavor
 from shared.api.selectors import matches
-from shared.api.workload import Workload
 from shared.config.configuration import Configured
-from shared.jobs.manifest import JsonObject, section
-from shared.jobs.podset_info import PermanentError
+from shared.jobs.manifest import JsonObject, items, section
 from shared.jobs.queue_membership import AncestorSearch, OwnershipError
 from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, owner_kind
 from shared.kube.client import KubeClient
@@ -43,6 +43,7 @@ class Handlers:
     ) -> None:
         configured = configured if configured is not None else Configured()
         configuration = configured.configuration
+        self._gates = configured.gates
         self._known = known
         self._client = client
         self._manage_all = configuration.manage_jobs_without_queue_name
@@ -86,12 +87,15 @@ class Handlers:
             # apply together with their Jobs.
             default_queue=names.QUEUE_NAME_LABEL not in meta.labels
             and await self._known.exists("localqueue", namespace, DEFAULT_NAME),
-            default_priority_class=self._known.knows("workloadpriorityclass", "", DEFAULT_NAME),
+            default_priority_class=self._gates["WorkloadPriorityClassDefaulting"]
+            and self._known.knows("workloadpriorityclass", "", DEFAULT_NAME),
             owner_managed=owner is not None and OwnerKind(owner.api_version, owner.kind) in self._enabled,
             ancestor=search.result is not None,
             manage_all=self._manage_all,
             namespace_matches=matches(self._namespaces, self._known.namespace_labels(namespace)),
         )
+        if self._gates["MultiKueue"] and self._known.dispatched(namespace, around.queue(meta.labels)):
+            around = replace(around, dispatched=True)
         return Verdict(patch=defaults(job, meta, around))
 
     async def _walk(self, search: AncestorSearch, namespace: str) -> None:
@@ -112,14 +116,11 @@ class Handlers:
         if not self._jobs:
             return Verdict()
         job = _json(request.object)
-        try:
-            if not request.has_old:
-                return _refused(created_errors(job))
-            queue_is_gone = names.QUEUE_NAME_LABEL not in section(job, "metadata", "labels")
-            default = queue_is_gone and await self._known.exists("localqueue", request.namespace, DEFAULT_NAME)
-            return _refused(updated_errors(job, _json(request.old_object), default_queue=default))
-        except PermanentError as error:
-            return Verdict(errors=(invalid("spec.template.metadata.annotations", request.name, str(error)),))
+        if not request.has_old:
+            return _refused(created_errors(job, self._gates))
+        queue_is_gone = names.QUEUE_NAME_LABEL not in section(job, "metadata", "labels")
+        default = queue_is_gone and await self._known.exists("localqueue", request.namespace, DEFAULT_NAME)
+        return _refused(updated_errors(job, _json(request.old_object), self._gates, default_queue=default))
 
     async def default_finalizer(self, request: Request) -> Verdict:
         """ClusterQueues and ResourceFlavors are not deleted while they are used."""
@@ -131,13 +132,21 @@ class Handlers:
         return Verdict(patch=(PatchOperation("add", pointer("metadata", "finalizers", *last), value),))
 
     async def default_workload(self, request: Request) -> Verdict:
-        """Nothing to default while partial admission is on."""
-        return Verdict()
+        """Without partial admission, no pod set may have fewer pods."""
+        if self._gates["PartialAdmission"]:
+            return Verdict()
+        pod_sets = items(_json(request.object), "spec", "podSets")
+        variable = [i for i, pod_set in enumerate(pod_sets) if "minCount" in pod_set]
+        return Verdict(
+            patch=tuple(
+                PatchOperation("remove", pointer("spec", "podSets", str(i), "minCount"), None) for i in variable
+            )
+        )
 
     async def validate_cluster_queue(self, request: Request) -> Verdict:
         """A ClusterQueue beyond its schema."""
         old = decode(ClusterQueue, bytes(request.old_object)) if request.has_old else None
-        return _refused(cluster_queue_errors(decode(ClusterQueue, bytes(request.object)), old))
+        return _refused(cluster_queue_errors(decode(ClusterQueue, bytes(request.object)), old, self._gates))
 
     async def validate_cohort(self, request: Request) -> Verdict:
         """A Cohort beyond its schema."""
@@ -149,8 +158,8 @@ class Handlers:
 
     async def validate_workload(self, request: Request) -> Verdict:
         """A Workload beyond its schema, status included."""
-        old = decode(Workload, bytes(request.old_object)) if request.has_old else None
-        return _refused(workload_errors(decode(Workload, bytes(request.object)), old))
+        old = decode(RawWorkload, bytes(request.old_object)) if request.has_old else None
+        return _refused(workload_errors(decode(RawWorkload, bytes(request.object)), old, self._gates))
 
 
 class _Anything(msgspec.Struct):
@@ -166,6 +175,6 @@ def _json(raw: msgspec.Raw) -> JsonObject:
 
 def _refused(errors: Iterable[FieldError]) -> Verdict:
     try:
-        return Verdict(errors=tuple(errors))
+        return Verdict(errors=tuple(dict.fromkeys(errors)))
     except QuantityError as error:
         return Verdict(errors=(FieldError("spec", "Invalid value", "", str(error)),))

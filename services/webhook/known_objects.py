@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from shared.api import names
 from shared.bus.interface import CaughtUp, FeedItem, ObjectChanged, Reset
 from shared.config.configuration import NAMESPACE_NAME_LABEL
-from shared.events.objects import Namespace, Object, Tombstone
+from shared.events.objects import AdmissionCheck, ClusterQueue, LocalQueue, Namespace, Object, Tombstone
 from shared.kube.errors import ApiError
 from shared.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, Resource
 
-KINDS = ("localqueue", "workloadpriorityclass", "namespace", "epoch")
+KINDS = ("localqueue", "clusterqueue", "admissioncheck", "workloadpriorityclass", "namespace", "epoch")
 _LIVE: dict[str, Resource] = {"localqueue": LOCAL_QUEUES, "workloadpriorityclass": WORKLOAD_PRIORITY_CLASSES}
 
 
@@ -55,6 +56,14 @@ class KnownObjects:
     def knows(self, kind: str, namespace: str, name: str) -> bool:
         """Whether OBJECTS has shown such an object."""
         return (kind, f"{namespace}/{name}" if namespace else name) in self._objects
+
+    def dispatched(self, namespace: str, queue: str) -> bool:
+        """Whether jobs of this LocalQueue are sent to other clusters: a check of its ClusterQueue is MultiKueue's. An unknown queue: no."""
+        local = self._objects.get(("localqueue", f"{namespace}/{queue}"))
+        cluster = self._objects.get(("clusterqueue", local.cluster_queue)) if isinstance(local, LocalQueue) else None
+        rules = cluster.checks if isinstance(cluster, ClusterQueue) else ()
+        checks = (self._objects.get(("admissioncheck", rule.name)) for rule in rules)
+        return any(isinstance(c, AdmissionCheck) and c.controller == names.MULTIKUEUE_CONTROLLER for c in checks)
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """Labels of a namespace; of one that is not known yet the label that every namespace has."""

@@ -2,7 +2,8 @@
 
 1. Read the serving certificate from its Secret and keep it fresh; the gateway makes it.
 2. Fold queues, priority classes and namespaces from OBJECTS; not ready before that has caught up.
-3. Answer reviews over HTTPS. A request that cannot be understood gets one clear refusal; a handler that fails is logged and answered with 500.
+3. Serve Kueue's metrics, where that is asked for (`metrics_front`).
+4. Answer reviews over HTTPS. A request that cannot be understood gets one clear refusal; a handler that fails is logged and answered with 500.
 
 Any number of these may run. Nothing here writes to Kubernetes. While it is down, the API server refuses changes of queues and creations of
 jobs; the gateway's own writes are exempt (R2).
@@ -16,10 +17,12 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import aiohttp
 import msgspec
 from aiohttp import web
 from prometheus_client import Histogram
 
+from services.webhook import conversion_review, metrics_front
 from services.webhook.admission_review import Request, decode, encode, refuse
 from services.webhook.certificate import Certificate, FromFolder, FromSecret
 from services.webhook.handlers import Handler, Handlers
@@ -30,6 +33,8 @@ from shared.kube.client import KubeClient, connect
 from shared.runtime.service import Context
 
 log = logging.getLogger("sluice.webhook")
+MAX_BODY = 64 << 20
+"""A review can hold many objects."""
 
 
 async def serve(context: Context[WebhookSettings]) -> None:
@@ -52,6 +57,8 @@ async def serve(context: Context[WebhookSettings]) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(_follow(context, known))
             group.create_task(certificate.run())
+            if settings.metrics_sources and context.configured.configuration.metrics.bind_address != "0":
+                group.create_task(_serve_metrics(context, client, certificate))
             await certificate.ready.wait()
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
             await runner.setup()
@@ -64,6 +71,27 @@ async def serve(context: Context[WebhookSettings]) -> None:
                 await asyncio.Event().wait()
             finally:
                 await runner.cleanup()
+
+
+async def _serve_metrics(context: Context[WebhookSettings], client: KubeClient, certificate: Certificate) -> None:
+    """At `metrics.bindAddress`, until cancelled. `certificate`: that of the webhook."""
+    settings = context.settings
+    host, _, port = context.configured.configuration.metrics.bind_address.rpartition(":")
+    sources = tuple(source.strip() for source in settings.metrics_sources.split(","))
+    async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
+        if settings.metrics_certificate_dir:
+            certificate = Certificate(FromFolder(Path(settings.metrics_certificate_dir)))
+            group.create_task(certificate.run())
+        await certificate.ready.wait()
+        app = metrics_front.application(metrics_front.Reviews(client), sources, metrics_front.fetcher(session))
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, host.strip("[]") or None, int(port), ssl_context=certificate.context)
+            await site.start()
+            await asyncio.Event().wait()
+        finally:
+            await runner.cleanup()
 
 
 def _certificate_source(context: Context[WebhookSettings], client: KubeClient) -> FromSecret | FromFolder:
@@ -85,11 +113,16 @@ async def _follow(context: Context[WebhookSettings], known: KnownObjects) -> Non
 
 
 def application(routes: dict[str, Handler], seconds: Histogram) -> web.Application:
-    """The HTTPS side: POST an AdmissionReview to any of the routes."""
-    app = web.Application(client_max_size=8 << 20)
+    """The HTTPS side: POST an AdmissionReview to any of the routes, a ConversionReview to its own."""
+    app = web.Application(client_max_size=MAX_BODY)
+    app.router.add_post(conversion_review.PATH, _convert)
     for path, handler in routes.items():
         app.router.add_post(path, _route(path, handler, seconds))
     return app
+
+
+async def _convert(http: web.Request) -> web.Response:
+    return web.Response(body=conversion_review.respond(await http.read()), content_type="application/json")
 
 
 def _route(path: str, handler: Handler, seconds: Histogram) -> Callable[[web.Request], Awaitable[web.Response]]:

@@ -16,4 +16,9 @@ class WebhookSettings(BaseSettings, frozen=True, kw_only=True):
     """Where Sluice runs, and where the Secret with the certificate is."""
     certificate_dir: str = ""
     """Serve with tls.crt and tls.key of this folder instead of those of the Secret (Kueue: internalCertManagement.webhookSecretName)."""
+    metrics_sources: str = ""
+    """Where Kueue's metrics are, `http://host:port/metrics,...`: each address of a host is asked. Served over HTTPS at `metrics.bindAddress` of the
+    configuration to whoever may get `/metrics`; empty: not served."""
+    metrics_certificate_dir: str = ""
+    """Serve metrics with tls.crt and tls.key of this folder; empty: with the certificate of the webhook."""
     api_timeout_s: float = 2.0

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from services.webhook.field_errors import FieldError, duplicate, invalid, not_supported
-from services.webhook.validate_quota import group_errors, immutable, total_errors, weight_errors
-from shared.api.cluster_queue import ClusterQueue
+from services.webhook.field_errors import FieldError, forbidden, immutable, invalid, not_supported
+from services.webhook.validate_labels import label_errors, selector_errors, taint_errors, toleration_errors
+from services.webhook.validate_quota import group_errors, total_errors, weight_errors
+from shared.api.cluster_queue import ClusterQueue, ConcurrentAdmissionMigration
 from shared.api.cohort import Cohort
 from shared.api.resource_flavor import ResourceFlavor
-from shared.api.selectors import selector_errors
-from shared.api.validation import label_key_errors, label_value_errors
+from shared.config.feature_gates import FeatureGates
+
+MAX_CONCURRENT_FLAVORS = 16
 
 
-def cluster_queue_errors(queue: ClusterQueue, old: ClusterQueue | None) -> Iterator[FieldError]:
+def cluster_queue_errors(queue: ClusterQueue, old: ClusterQueue | None, gates: FeatureGates) -> Iterator[FieldError]:
     """Faults of a ClusterQueue that is created (no `old`) or updated."""
     spec = queue.spec
     yield from group_errors(
         spec.resource_groups, parent=spec.cohort_name, parent_field="cohort", lending_within_nominal=True
     )
     yield from total_errors(spec.resource_groups)
-    yield from (
-        invalid("spec.namespaceSelector", spec.namespace_selector, e) for e in selector_errors(spec.namespace_selector)
-    )
+    yield from selector_errors("spec.namespaceSelector", spec.namespace_selector)
     fungibility = spec.flavor_fungibility
     if fungibility.preference and (fungibility.when_can_borrow, fungibility.when_can_preempt) != (
         "TryNextFlavor",
@@ -34,7 +34,10 @@ def cluster_queue_errors(queue: ClusterQueue, old: ClusterQueue | None) -> Itera
     if preemption.reclaim_within_cohort == "Never" and preemption.borrow_within_cohort.policy != "Never":
         yield invalid("spec.preemption", preemption, "reclaimWithinCohort=Never and borrowWithinCohort.policy!=Never")
     yield from weight_errors(spec.fair_sharing)
-    yield from _check_errors(queue, old)
+    keep_invalid = not gates["RejectUpdatesToCQWithInvalidOnFlavors"]
+    yield from _check_errors(queue, old if keep_invalid else None)
+    if spec.concurrent_admission_policy is not None and gates["ConcurrentAdmission"]:
+        yield from _concurrent_errors(queue, spec.concurrent_admission_policy.migration)
     if old is not None and spec.concurrent_admission_policy != old.spec.concurrent_admission_policy:
         yield immutable("spec.concurrentAdmissionPolicy", spec.concurrent_admission_policy)
 
@@ -61,6 +64,26 @@ def _check_errors(queue: ClusterQueue, old: ClusterQueue | None) -> Iterator[Fie
                 yield not_supported(path, flavor, sorted(flavors))
 
 
+def _concurrent_errors(queue: ClusterQueue, migration: ConcurrentAdmissionMigration) -> Iterator[FieldError]:
+    """Variants of a workload are one per flavor: that needs one list of flavors, and nothing that waits for a place in the queue."""
+    groups = queue.spec.resource_groups
+    if len(groups) != 1:
+        yield invalid("spec.resourceGroups", len(groups), "concurrentAdmissionPolicy needs exactly one resource group")
+    elif len(groups[0].flavors) > MAX_CONCURRENT_FLAVORS:
+        detail = f"concurrentAdmissionPolicy allows at most {MAX_CONCURRENT_FLAVORS} flavors"
+        yield invalid("spec.resourceGroups[0].flavors", len(groups[0].flavors), detail)
+    if queue.spec.queueing_strategy == "StrictFIFO":
+        yield invalid("spec.queueingStrategy", "StrictFIFO", "cannot be used with concurrentAdmissionPolicy")
+    if migration.constraints is None:
+        return
+    path = "spec.concurrentAdmissionPolicy.migration.constraints"
+    if migration.mode != "TryPreferredFlavors":
+        yield forbidden(path, "may only be set when mode is TryPreferredFlavors")
+    last = migration.constraints.last_acceptable_flavor_name
+    if last and last not in _flavors(queue):
+        yield invalid(f"{path}.lastAcceptableFlavorName", last, "must be a flavor of this ClusterQueue")
+
+
 def cohort_errors(cohort: Cohort) -> Iterator[FieldError]:
     """Faults of a Cohort."""
     yield from group_errors(
@@ -74,18 +97,6 @@ def cohort_errors(cohort: Cohort) -> Iterator[FieldError]:
 
 def resource_flavor_errors(flavor: ResourceFlavor) -> Iterator[FieldError]:
     """Faults of a ResourceFlavor."""
-    for key, value in flavor.spec.node_labels.items():
-        yield from (invalid("spec.nodeLabels", key, detail) for detail in label_key_errors(key))
-        yield from (invalid("spec.nodeLabels", value, detail) for detail in label_value_errors(value))
-    seen: set[tuple[str, str]] = set()
-    for i, taint in enumerate(flavor.spec.node_taints):
-        path = f"spec.nodeTaints[{i}]"
-        yield from (invalid(f"{path}.key", taint.key, detail) for detail in label_key_errors(taint.key))
-        yield from (invalid(f"{path}.value", taint.value, detail) for detail in label_value_errors(taint.value))
-        if (taint.key, taint.effect) in seen:
-            yield duplicate(path, {"key": taint.key, "effect": taint.effect})
-        seen.add((taint.key, taint.effect))
-    for i, toleration in enumerate(flavor.spec.tolerations):
-        if toleration.key:
-            path = f"spec.tolerations[{i}].key"
-            yield from (invalid(path, toleration.key, detail) for detail in label_key_errors(toleration.key))
+    yield from label_errors("spec.nodeLabels", flavor.spec.node_labels)
+    yield from taint_errors("spec.nodeTaints", flavor.spec.node_taints)
+    yield from toleration_errors("spec.tolerations", flavor.spec.tolerations)

@@ -85,8 +85,3 @@ def weight_errors(fair_sharing: FairSharing | None) -> Iterator[FieldError]:
         yield invalid("spec.fairSharing", fair_sharing.weight, "must be greater than or equal to 0")
     elif 0 < weight.nano <= 1:
         yield invalid("spec.fairSharing", fair_sharing.weight, "when not 0, it must be greater than 1n (10^-9)")
-
-
-def immutable(path: str, value: object) -> FieldError:
-    """The field may not change."""
-    return invalid(path, value, "field is immutable")

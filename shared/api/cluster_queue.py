@@ -13,8 +13,10 @@ from shared.api.schema_hints import (
     Name253,
     RawQuantity,
     ResourceName,
+    Rule,
     always,
     list_map,
+    required,
     rules,
     schema,
     set_list,
@@ -31,6 +33,7 @@ WithinQueuePolicy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority
 AdmissionMode = Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
 MigrationMode = Literal["TryPreferredFlavors", "RetainFirstAdmission"]
 
+CohortName = Annotated[Name253, schema("Cohort it shares unused quota with; need not exist as an object.")]
 StopPolicyField = Annotated[
     StopPolicy,
     schema("Hold admits nothing new; HoldAndDrain also evicts what is admitted.", default="None"),
@@ -105,7 +108,9 @@ class MigrationConstraints(ApiStruct, frozen=True, kw_only=True):
 class ConcurrentAdmissionMigration(ApiStruct, frozen=True, kw_only=True):
     """Whether an admitted workload still tries for better flavors."""
 
-    mode: Annotated[MigrationMode, schema("TryPreferredFlavors goes on trying, RetainFirstAdmission stays.")]
+    mode: Annotated[MigrationMode, schema("TryPreferredFlavors goes on trying, RetainFirstAdmission stays.")] = (
+        required("TryPreferredFlavors")
+    )
     constraints: Annotated[MigrationConstraints | None, schema("Limits of the migration.")] = None
 
 
@@ -115,11 +120,10 @@ class ConcurrentAdmissionPolicy(ApiStruct, frozen=True, kw_only=True):
     migration: ConcurrentAdmissionMigration
 
 
-class ClusterQueueSpec(ApiStruct, frozen=True, kw_only=True):
-    """What the queue owns and how it gives it out."""
+class ClusterQueueSpecBase(ApiStruct, frozen=True, kw_only=True):
+    """What both versions say alike."""
 
     resource_groups: ResourceGroups = ()
-    cohort_name: Annotated[Name253, schema("Cohort it shares unused quota with; need not exist as an object.")] = ""
     queueing_strategy: Annotated[
         QueueingStrategy,
         schema("Whether a workload that does not fit blocks those behind it.", default="BestEffortFIFO"),
@@ -127,11 +131,17 @@ class ClusterQueueSpec(ApiStruct, frozen=True, kw_only=True):
     namespace_selector: Annotated[
         LabelSelectorField | None, schema("Namespaces that may use it; unset means none, {} means all.")
     ] = None
-    flavor_fungibility: Annotated[FlavorFungibility, schema(default={})] = FlavorFungibility()
     preemption: Annotated[Preemption, schema(default={})] = Preemption()
-    admission_checks_strategy: AdmissionChecksStrategy | None = None
     stop_policy: StopPolicyField = "None"
     fair_sharing: FairSharing | None = None
+
+
+class ClusterQueueSpec(ClusterQueueSpecBase, frozen=True, kw_only=True):
+    """What the queue owns and how it gives it out."""
+
+    cohort_name: CohortName = ""
+    flavor_fungibility: Annotated[FlavorFungibility, schema(default={})] = FlavorFungibility()
+    admission_checks_strategy: AdmissionChecksStrategy | None = None
     admission_scope: AdmissionScope | None = None
     concurrent_admission_policy: ConcurrentAdmissionPolicy | None = None
 
@@ -151,8 +161,8 @@ class FlavorUsage(ApiStruct, frozen=True, kw_only=True):
     resources: Annotated[tuple[ResourceUsage, ...], list_map("Usage per resource.", "name", maxItems=64)]
 
 
-class ClusterQueueStatus(ApiStruct, frozen=True, kw_only=True):
-    """What the queue holds at present."""
+class ClusterQueueStatusBase(ApiStruct, frozen=True, kw_only=True):
+    """What both versions say alike."""
 
     conditions: ConditionList = ()
     flavors_reservation: Annotated[
@@ -164,30 +174,40 @@ class ClusterQueueStatus(ApiStruct, frozen=True, kw_only=True):
     pending_workloads: Annotated[Int32, schema("Workloads waiting.")] = always(0)
     reserving_workloads: Annotated[Int32, schema("Workloads with quota reserved.")] = always(0)
     admitted_workloads: Annotated[Int32, schema("Workloads admitted and not finished.")] = always(0)
+
+
+class ClusterQueueStatus(ClusterQueueStatusBase, frozen=True, kw_only=True):
+    """What the queue holds at present."""
+
     fair_sharing: Annotated[FairSharingStatus | None, schema("Present with fair sharing only.")] = None
 
 
-ClusterQueueSpecField = Annotated[
-    ClusterQueueSpec,
-    rules(
-        (
-            "has(self.cohortName) || !has(self.resourceGroups) || self.resourceGroups.all(rg, "
-            "rg.flavors.all(f, f.resources.all(r, !has(r.borrowingLimit))))",
-            "borrowingLimit must be nil when cohortName is empty",
-        ),
-        (
-            "!has(self.flavorFungibility) || !has(self.flavorFungibility.preference) || "
-            "(self.flavorFungibility.whenCanBorrow == 'TryNextFlavor' && "
-            "self.flavorFungibility.whenCanPreempt == 'TryNextFlavor')",
-            "flavorFungibility.preference needs whenCanBorrow and whenCanPreempt to be TryNextFlavor",
-        ),
-        (
-            "!has(self.preemption) || self.preemption.reclaimWithinCohort != 'Never' || "
-            "!has(self.preemption.borrowWithinCohort) || self.preemption.borrowWithinCohort.policy == 'Never'",
-            "borrowWithinCohort needs a reclaimWithinCohort other than Never",
-        ),
-    ),
-]
+PREFERENCE_RULE = (
+    "!has(self.flavorFungibility) || !has(self.flavorFungibility.preference) || "
+    "(self.flavorFungibility.whenCanBorrow == 'TryNextFlavor' && "
+    "self.flavorFungibility.whenCanPreempt == 'TryNextFlavor')",
+    "flavorFungibility.preference needs whenCanBorrow and whenCanPreempt to be TryNextFlavor",
+    ".flavorFungibility.preference",
+)
+RECLAIM_RULE = (
+    "!has(self.preemption) || self.preemption.reclaimWithinCohort != 'Never' || "
+    "!has(self.preemption.borrowWithinCohort) || self.preemption.borrowWithinCohort.policy == 'Never'",
+    "borrowWithinCohort needs a reclaimWithinCohort other than Never",
+    ".preemption",
+)
+
+
+def borrowing_rule(cohort: str) -> Rule:
+    """No borrowing without a cohort, which stands in the field of that name."""
+    return (
+        f"has(self.{cohort}) || !has(self.resourceGroups) || self.resourceGroups.all(rg, "
+        "rg.flavors.all(f, f.resources.all(r, !has(r.borrowingLimit))))",
+        f"borrowingLimit must be nil when {cohort} is empty",
+        ".resourceGroups",
+    )
+
+
+ClusterQueueSpecField = Annotated[ClusterQueueSpec, rules(borrowing_rule("cohortName"), PREFERENCE_RULE, RECLAIM_RULE)]
 
 
 class ClusterQueue(ApiStruct, frozen=True, kw_only=True):

@@ -14,9 +14,12 @@ import msgspec
 from msgspec import inspect as types
 
 from shared.api import names
-from shared.api.schema_hints import Json, RequiredOnWire
+from shared.api.schema_hints import Json, RequiredOnWire, Rule, validations
 
 Schema = dict[str, Json]
+
+CONVERSION_NAMESPACE = "kueue-system"
+CONVERSION_PATH = "/convert"
 
 
 class PrinterColumn(msgspec.Struct, frozen=True):
@@ -34,20 +37,22 @@ class CrdVersion(msgspec.Struct, frozen=True, kw_only=True):
     struct: type[msgspec.Struct]
     name: str = names.V1BETA2
     columns: tuple[PrinterColumn, ...] = ()
-    rules: tuple[tuple[str, str], ...] = ()
+    rules: tuple[Rule, ...] = ()
     selectable_fields: tuple[str, ...] = ()
     storage: bool = True
     deprecation_warning: str = ""
 
 
 class Crd(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind. `status` says whether it has the status subresource."""
+    """One kind. `status` says whether it has the status subresource, `converted` whether a webhook converts between its versions (else the
+    API server only changes apiVersion and prunes)."""
 
     kind: str
     plural: str
     namespaced: bool = False
     short_names: tuple[str, ...] = ()
     status: bool = False
+    converted: bool = False
     versions: tuple[CrdVersion, ...]
 
     @property
@@ -71,12 +76,27 @@ def manifest(crd: Crd) -> Schema:
                 "shortNames": list(crd.short_names),
             },
             "scope": "Namespaced" if crd.namespaced else "Cluster",
+            "conversion": _conversion(crd),
             "versions": [_version(crd, version) for version in crd.versions],
         },
     }
 
 
-def structural_schema(struct: type[msgspec.Struct], rules: tuple[tuple[str, str], ...] = ()) -> Schema:
+def _conversion(crd: Crd) -> Schema:
+    """The gateway adds the CA, and an address where the API server cannot reach a Service."""
+    if not crd.converted:
+        return {"strategy": "None"}
+    service: Schema = {
+        "name": names.CONVERSION_SERVICE,
+        "namespace": CONVERSION_NAMESPACE,
+        "path": CONVERSION_PATH,
+        "port": 443,
+    }
+    webhook: Schema = {"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}}
+    return {"strategy": "Webhook", "webhook": webhook}
+
+
+def structural_schema(struct: type[msgspec.Struct], rules: tuple[Rule, ...] = ()) -> Schema:
     """The schema of a whole object, with rules that look at all of it."""
     schema = _schema(types.type_info(struct))
     properties = schema["properties"]
@@ -84,7 +104,7 @@ def structural_schema(struct: type[msgspec.Struct], rules: tuple[tuple[str, str]
     # The API server has its own schema for metadata and refuses another one.
     properties["metadata"] = {"type": "object"}
     if rules:
-        schema["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in rules]
+        schema["x-kubernetes-validations"] = validations(rules)
     return schema
 
 

@@ -65,8 +65,13 @@ class LocalQueueFairSharingStatus(ApiStruct, frozen=True, kw_only=True):
     admission_fair_sharing_status: AdmissionFairSharingStatus | None = None
 
 
-class LocalQueueStatus(ApiStruct, frozen=True, kw_only=True):
-    """What the queue holds at present."""
+UsageByFlavor = Annotated[
+    tuple[LocalQueueFlavorUsage, ...], list_map("Quota held by admitted workloads.", "name", maxItems=64)
+]
+
+
+class LocalQueueStatusBase(ApiStruct, frozen=True, kw_only=True):
+    """What both versions say alike."""
 
     conditions: ConditionList = ()
     pending_workloads: Annotated[Int32, schema("Workloads waiting.")] = always(0)
@@ -75,10 +80,13 @@ class LocalQueueStatus(ApiStruct, frozen=True, kw_only=True):
     flavors_reservation: Annotated[
         tuple[LocalQueueFlavorUsage, ...], list_map("Quota held by workloads with a reservation.", "name", maxItems=64)
     ] = ()
-    flavors_usage: Annotated[
-        tuple[LocalQueueFlavorUsage, ...], list_map("Quota held by admitted workloads.", "name", maxItems=64)
-    ] = ()
     fair_sharing: Annotated[LocalQueueFairSharingStatus | None, schema("Present with fair sharing only.")] = None
+
+
+class LocalQueueStatus(LocalQueueStatusBase, frozen=True, kw_only=True):
+    """What the queue holds at present."""
+
+    flavors_usage: UsageByFlavor = ()
 
 
 class LocalQueue(ApiStruct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ GROUP: Final = "kueue.x-k8s.io"
 V1BETA1: Final = "v1beta1"
 V1BETA2: Final = "v1beta2"
 GROUP_VERSION: Final = f"{GROUP}/{V1BETA2}"
+V1BETA1_GROUP_VERSION: Final = f"{GROUP}/{V1BETA1}"
 SCHEDULING_GROUP: Final = "scheduling.k8s.io"
 
 # Kinds of this group.
@@ -22,6 +23,8 @@ ADMISSION_CHECK: Final = "AdmissionCheck"
 WORKLOAD_PRIORITY_CLASS: Final = "WorkloadPriorityClass"
 PROVISIONING_REQUEST_CONFIG: Final = "ProvisioningRequestConfig"
 TOPOLOGY: Final = "Topology"
+MULTIKUEUE_CLUSTER: Final = "MultiKueueCluster"
+MULTIKUEUE_CONFIG: Final = "MultiKueueConfig"
 PRIORITY_CLASS: Final = "PriorityClass"
 """The core kind of scheduling.k8s.io that a Workload may take its priority from."""
 
@@ -32,6 +35,11 @@ RESOURCE_PODS: Final = "pods"
 # Controllers of admission checks (spec.controllerName).
 MULTIKUEUE_CONTROLLER: Final = f"{GROUP}/multikueue"
 PROVISIONING_REQUEST_CONTROLLER: Final = f"{GROUP}/provisioning-request"
+
+NOT_THE_WATCHER = "not-the-watcher"
+"""The match condition that every webhook of Sluice has; one of Kueue's configurations without it was left there by Kueue."""
+CONVERSION_SERVICE: Final = "kueue-conversion-service"
+"""The webhook's other Service: it leads to instances that are not ready too."""
 
 # Finalizers.
 RESOURCE_IN_USE: Final = f"{GROUP}/resource-in-use"
@@ -73,6 +81,14 @@ STOPPING: Final = f"{GROUP}/stopping"
 PODSET_REQUIRED_TOPOLOGY: Final = f"{GROUP}/podset-required-topology"
 PODSET_PREFERRED_TOPOLOGY: Final = f"{GROUP}/podset-preferred-topology"
 PODSET_UNCONSTRAINED_TOPOLOGY: Final = f"{GROUP}/podset-unconstrained-topology"
+PODSET_SLICE_TOPOLOGY: Final = f"{GROUP}/podset-slice-required-topology"
+PODSET_SLICE_SIZE: Final = f"{GROUP}/podset-slice-size"
+PODSET_SLICE_CONSTRAINTS: Final = f"{GROUP}/podset-slice-required-topology-constraints"
+PODSET_GROUP_NAME: Final = f"{GROUP}/podset-group-name"
+V1BETA1_FIELDS: Final = f"{GROUP}/v1beta1-fields"
+"""On an object in version v1beta2: what only v1beta1 can say of it, as JSON. Conversion puts it there and takes it away."""
+V1BETA2_FIELDS: Final = f"{GROUP}/v1beta2-fields"
+"""The same the other way round."""
 PROVISIONING_ANNOTATION_PREFIX: Final = f"provreq.{GROUP}/"
 """Annotations with this prefix are copied from a job to its Workload."""
 

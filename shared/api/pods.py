@@ -25,7 +25,7 @@ class Taint(ApiStruct, frozen=True, kw_only=True):
 
 TaintItem = Annotated[
     Taint,
-    rules((f"self.effect in {_EFFECTS}", "effect must be NoSchedule, PreferNoSchedule or NoExecute")),
+    rules((f"self.effect in {_EFFECTS}", "effect must be NoSchedule, PreferNoSchedule or NoExecute", ".effect")),
 ]
 
 
@@ -54,22 +54,27 @@ TolerationItem = Annotated[
         (
             "(has(self.key) && self.key != '') || (has(self.operator) && self.operator == 'Exists')",
             "operator must be Exists when key is empty, which matches every taint",
+            ".operator",
         ),
         (
             "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
             "tolerationSeconds needs effect NoExecute",
+            ".effect",
         ),
         (
             "!has(self.operator) || self.operator in ['', 'Equal', 'Exists']",
             "operator must be Equal or Exists, or be left out",
+            ".operator",
         ),
         (
             "!has(self.operator) || self.operator != 'Exists' || !has(self.value) || self.value == ''",
             "value must be empty when operator is Exists",
+            ".value",
         ),
         (
             f"!has(self.effect) || self.effect == '' || self.effect in {_EFFECTS}",
             "effect must be NoSchedule, PreferNoSchedule or NoExecute, or be left out",
+            ".effect",
         ),
     ),
 ]

@@ -56,6 +56,7 @@ ResourceGroups = Annotated[
                 (
                     "self.flavors.all(f, size(f.resources) == size(self.coveredResources))",
                     "every flavor must have as many resources as coveredResources",
+                    ".flavors",
                 )
             ),
         ],

@@ -32,10 +32,12 @@ ResourceFlavorSpecField = Annotated[
         (
             "!has(self.topologyName) || (has(self.nodeLabels) && size(self.nodeLabels) > 0)",
             "at least one nodeLabel is required when topologyName is set",
+            ".nodeLabels",
         ),
         (
             "!has(oldSelf.topologyName) || (has(self.topologyName) && self.topologyName == oldSelf.topologyName)",
             "topologyName cannot be changed or removed once it is set",
+            ".topologyName",
         ),
     ),
 ]

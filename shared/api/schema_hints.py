@@ -77,9 +77,19 @@ def set_list(description: str, **keywords: Json) -> msgspec.Meta:
     return schema(description, x_kubernetes_list_type="set", **keywords)
 
 
-def rules(*pairs: tuple[str, str]) -> msgspec.Meta:
-    """CEL rules as (rule, message)."""
-    return schema(x_kubernetes_validations=[{"rule": rule, "message": message} for rule, message in pairs])
+Rule = tuple[str, str] | tuple[str, str, str]
+"""A CEL rule, what to say when it is broken, and the field to blame (`.spec.queueName`), unless it is where the rule stands."""
+
+
+def rules(*several: Rule) -> msgspec.Meta:
+    """CEL rules."""
+    return schema(x_kubernetes_validations=validations(several))
+
+
+def validations(several: Sequence[Rule]) -> list[Json]:
+    """CEL rules as the API server wants them."""
+    keys = ("rule", "message", "fieldPath")
+    return [dict(zip(keys, one, strict=False)) for one in several]
 
 
 def _keyword(name: str) -> str:

@@ -17,23 +17,28 @@ class TopologyLevel(ApiStruct, frozen=True, kw_only=True):
     ]
 
 
+UNIQUE_LEVELS_RULE = (
+    "self.all(level, self.exists_one(other, other.nodeLabel == level.nodeLabel))",
+    "levels must be unique",
+)
+HOSTNAME_LAST_RULE = (
+    f"self.all(level, level.nodeLabel != {_HOSTNAME}) || "
+    f"(self[size(self) - 1].nodeLabel == {_HOSTNAME} && "
+    f"self.exists_one(level, level.nodeLabel == {_HOSTNAME}))",
+    "kubernetes.io/hostname can only be the last level",
+)
+LEVELS = atomic_list("Levels from the widest to the narrowest.", minItems=1, maxItems=16)
+
+
 class TopologySpec(ApiStruct, frozen=True, kw_only=True):
     """How the nodes are grouped."""
 
     levels: Annotated[
         tuple[TopologyLevel, ...],
-        atomic_list("Levels from the widest to the narrowest.", minItems=1, maxItems=16),
+        LEVELS,
         rules(
-            (
-                "self.all(level, self.exists_one(other, other.nodeLabel == level.nodeLabel))",
-                "levels must be unique",
-            ),
-            (
-                f"self.all(level, level.nodeLabel != {_HOSTNAME}) || "
-                f"(self[size(self) - 1].nodeLabel == {_HOSTNAME} && "
-                f"self.exists_one(level, level.nodeLabel == {_HOSTNAME}))",
-                "kubernetes.io/hostname can only be the last level",
-            ),
+            UNIQUE_LEVELS_RULE,
+            HOSTNAME_LAST_RULE,
             (
                 "self == oldSelf || "
                 f"(self[size(self) - 1].nodeLabel == {_HOSTNAME} && "

@@ -71,10 +71,12 @@ class TopologyAssignment(ApiStruct, frozen=True, kw_only=True):
                     (
                         "self.valuesPerLevel.all(v, !has(v.individual) || size(v.individual.roots) == self.domainCount)",
                         "individual values must be as many as domainCount",
+                        ".valuesPerLevel",
                     ),
                     (
                         "!has(self.podCounts.individual) || size(self.podCounts.individual) == self.domainCount",
                         "individual podCounts must be as many as domainCount",
+                        ".podCounts.individual",
                     ),
                 ),
             ],
@@ -90,6 +92,7 @@ TopologyAssignmentField = Annotated[
         (
             "self.slices.all(s, size(s.valuesPerLevel) == size(self.levels))",
             "valuesPerLevel must be as many as levels",
+            ".slices",
         )
     ),
 ]

@@ -29,11 +29,15 @@ def dns_subdomain_errors(name: str) -> list[str]:
 
 def label_key_errors(key: str) -> list[str]:
     """A label or annotation key, a resource name, a taint key: [dns-subdomain/]name."""
+    if key.count("/") > 1:
+        return ["must be a name, with at most one prefix and '/' before it"]
     prefix, slash, name = key.rpartition("/")
     errors: list[str] = []
     if slash:
-        errors += [f"prefix {text}" for text in dns_subdomain_errors(prefix)]
-    errors += [f"name {text}" for text in _too_long(name, 63)]
+        errors += (
+            [f"prefix {text}" for text in dns_subdomain_errors(prefix)] if prefix else ["prefix must not be empty"]
+        )
+    errors += [f"name {text}" for text in _too_long(name, 63)] if name else ["name must not be empty"]
     if not _QUALIFIED.fullmatch(name):
         errors.append("name must be letters, digits, '-', '_' or '.', and start and end with a letter or digit")
     return errors

@@ -42,8 +42,8 @@ class SliceTopologyConstraint(ApiStruct, frozen=True, kw_only=True):
     size: Annotated[Positive, schema("Pods per group.")] = required(0)
 
 
-class PodSetTopologyRequest(ApiStruct, frozen=True, kw_only=True):
-    """How close together the pods have to be placed."""
+class PodSetTopologyRequestBase(ApiStruct, frozen=True, kw_only=True):
+    """What both versions say alike."""
 
     required: Annotated[str | None, schema("All pods in one domain of this level.", maxLength=63)] = None
     preferred: Annotated[str | None, schema("The same if possible, else at a wider level.", maxLength=63)] = None
@@ -58,19 +58,29 @@ class PodSetTopologyRequest(ApiStruct, frozen=True, kw_only=True):
         str | None, schema("Each slice of pods in one domain of this level.", maxLength=63)
     ] = None
     pod_set_slice_size: Annotated[Positive | None, schema("Pods per slice.")] = None
+
+
+class PodSetTopologyRequest(PodSetTopologyRequestBase, frozen=True, kw_only=True):
+    """How close together the pods have to be placed."""
+
     podset_slice_required_topology_constraints: Annotated[
         tuple[SliceTopologyConstraint, ...], atomic_list("Slices inside slices.", maxItems=3)
     ] = ()
 
 
-class PodSetBase(ApiStruct, frozen=True, kw_only=True):
-    """All of a pod set but its template."""
+class PodSetCounts(ApiStruct, frozen=True, kw_only=True):
+    """Name and numbers of a pod set, which both versions say alike."""
 
     name: Annotated[Name63, schema("Name, unique in the workload.", default=names.DEFAULT_PODSET)] = always(
         names.DEFAULT_PODSET
     )
     count: Annotated[Count, schema("Number of pods.", default=1)] = always(1)
     min_count: Annotated[Positive | None, schema("With partial admission, the fewest pods that make sense.")] = None
+
+
+class PodSetBase(PodSetCounts, frozen=True, kw_only=True):
+    """All of a pod set but its template."""
+
     topology_request: PodSetTopologyRequest | None = None
 
 
@@ -94,49 +104,57 @@ class PreemptionGate(ApiStruct, frozen=True, kw_only=True):
     name: Annotated[str, schema("Name of the gate.", minLength=1, maxLength=63)]
 
 
-class WorkloadSpecBase(ApiStruct, frozen=True, kw_only=True):
-    """All of a workload's spec but its pod sets."""
+class WorkloadSpecCommon(ApiStruct, frozen=True, kw_only=True):
+    """What both versions say alike."""
 
     queue_name: Annotated[Name253, schema("LocalQueue of the same namespace.")] = ""
+    priority: Annotated[Int32 | None, schema("The higher goes first; unset counts as 0.")] = None
+    active: Annotated[bool, schema("False evicts the workload and keeps it out of the queue.", default=True)] = True
+    maximum_execution_time_seconds: Annotated[Positive | None, schema("Longest time it may run.")] = None
+
+
+class WorkloadSpecBase(WorkloadSpecCommon, frozen=True, kw_only=True):
+    """All of a workload's spec but its pod sets."""
+
     priority_class_ref: Annotated[
         PriorityClassRef | None,
         rules(
             (
                 "self.group != 'scheduling.k8s.io' || self.kind == 'PriorityClass'",
                 "kind must be PriorityClass for group scheduling.k8s.io",
+                ".kind",
             ),
             (
                 "self.group != 'kueue.x-k8s.io' || self.kind == 'WorkloadPriorityClass'",
                 "kind must be WorkloadPriorityClass for group kueue.x-k8s.io",
+                ".kind",
             ),
         ),
     ] = None
-    priority: Annotated[Int32 | None, schema("The higher goes first; unset counts as 0.")] = None
-    active: Annotated[bool, schema("False evicts the workload and keeps it out of the queue.", default=True)] = True
-    maximum_execution_time_seconds: Annotated[Positive | None, schema("Longest time it may run.")] = None
     preemption_gates: Annotated[tuple[PreemptionGate, ...], list_map("Gates.", "name", maxItems=8)] = ()
+
+
+MIN_COUNT_RULE = (
+    "!has(self.minCount) || self.minCount <= self.count",
+    "minCount must not be more than count",
+    ".minCount",
+)
 
 
 class WorkloadSpec(WorkloadSpecBase, frozen=True, kw_only=True):
     """What is asked for."""
 
     pod_sets: Annotated[
-        tuple[
-            Annotated[
-                PodSet,
-                rules(
-                    ("!has(self.minCount) || self.minCount <= self.count", "minCount must not be more than count"),
-                ),
-            ],
-            ...,
-        ],
+        tuple[Annotated[PodSet, rules(MIN_COUNT_RULE)], ...],
         list_map("The pods, by kind of pod.", "name", minItems=1, maxItems=18),
     ] = ()
 
 
 WorkloadSpecField = Annotated[
     WorkloadSpec,
-    rules(("!has(self.priorityClassRef) || has(self.priority)", "priority must be set with priorityClassRef")),
+    rules(
+        ("!has(self.priorityClassRef) || has(self.priority)", "priority must be set with priorityClassRef", ".priority")
+    ),
 ]
 
 

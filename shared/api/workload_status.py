@@ -34,8 +34,8 @@ GatePosition = Literal["Closed", "Open"]
 PodSetName = Annotated[Name63, schema("Name of the pod set.", default=names.DEFAULT_PODSET)]
 
 
-class PodSetAssignment(ApiStruct, frozen=True, kw_only=True):
-    """What one pod set was given."""
+class PodSetAssignmentBase(ApiStruct, frozen=True, kw_only=True):
+    """What both versions say alike."""
 
     name: PodSetName = always(names.DEFAULT_PODSET)
     flavors: Annotated[dict[ResourceName, FlavorName], schema("Flavor per resource.")] = msgspec.field(
@@ -45,10 +45,15 @@ class PodSetAssignment(ApiStruct, frozen=True, kw_only=True):
         default_factory=dict
     )
     count: Annotated[Count | None, schema("Pods admitted; can be fewer than asked for.")] = None
-    topology_assignment: TopologyAssignmentField | None = None
     delayed_topology_request: Annotated[
         DelayedTopologyRequest | None, schema("Pending while the placement waits for nodes to be provisioned.")
     ] = None
+
+
+class PodSetAssignment(PodSetAssignmentBase, frozen=True, kw_only=True):
+    """What one pod set was given."""
+
+    topology_assignment: TopologyAssignmentField | None = None
 
 
 class Admission(ApiStruct, frozen=True, kw_only=True):
@@ -135,11 +140,10 @@ class PreemptionGateState(ApiStruct, frozen=True, kw_only=True):
     last_transition_time: Annotated[Time, schema("When position last changed.")] = required(LONG_AGO)
 
 
-class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
-    """What happened to the workload so far."""
+class WorkloadStatusBase(ApiStruct, frozen=True, kw_only=True):
+    """What both versions say alike."""
 
     conditions: ConditionList = ()
-    admission: Admission | None = None
     requeue_state: RequeueState | None = None
     reclaimable_pods: Annotated[
         tuple[ReclaimablePod, ...], list_map("Pods whose quota is free again.", "name", maxItems=18)
@@ -150,9 +154,6 @@ class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
     resource_requests: Annotated[
         tuple[PodSetRequest, ...], list_map("What is asked for, while nothing is admitted.", "name", maxItems=18)
     ] = ()
-    accumulated_past_execution_time_seconds: Annotated[
-        Int32 | None, schema("Run time of earlier admissions.", minimum=0)
-    ] = None
     scheduling_stats: SchedulingStats | None = None
     nominated_cluster_names: Annotated[
         tuple[Annotated[str, schema(maxLength=256)], ...],
@@ -160,21 +161,31 @@ class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
     ] = ()
     cluster_name: Annotated[str | None, schema("Worker cluster that runs it.", maxLength=256)] = None
     unhealthy_nodes: Annotated[tuple[UnhealthyNode, ...], list_map("Failed nodes.", "name", maxItems=8)] = ()
+
+
+PastSeconds = Annotated[Int32 | None, schema("Run time of earlier admissions.", minimum=0)]
+
+
+class WorkloadStatus(WorkloadStatusBase, frozen=True, kw_only=True):
+    """What happened to the workload so far."""
+
+    admission: Admission | None = None
+    accumulated_past_execution_time_seconds: PastSeconds = None
     preemption_gates: Annotated[
         tuple[PreemptionGateState, ...], list_map("State of the preemption gates.", "name", maxItems=8)
     ] = ()
 
 
-WorkloadStatusField = Annotated[
-    WorkloadStatus,
-    rules(
-        (
-            "!has(oldSelf.clusterName) || !has(self.clusterName) || oldSelf.clusterName == self.clusterName",
-            "clusterName can be set or cleared, not changed",
-        ),
-        (
-            "!has(self.clusterName) || !has(self.nominatedClusterNames) || size(self.nominatedClusterNames) == 0",
-            "nominatedClusterNames must be empty when clusterName is set",
-        ),
+CLUSTER_NAME_RULES = rules(
+    (
+        "!has(oldSelf.clusterName) || !has(self.clusterName) || oldSelf.clusterName == self.clusterName",
+        "clusterName can be set or cleared, not changed",
+        ".clusterName",
     ),
-]
+    (
+        "!has(self.clusterName) || !has(self.nominatedClusterNames) || size(self.nominatedClusterNames) == 0",
+        "nominatedClusterNames must be empty when clusterName is set",
+        ".nominatedClusterNames",
+    ),
+)
+WorkloadStatusField = Annotated[WorkloadStatus, CLUSTER_NAME_RULES]

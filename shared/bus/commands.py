@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from shared.bus.connection import Connection
@@ -17,6 +16,7 @@ from shared.bus.jetstream import TROUBLE as TROUBLE
 from shared.bus.jetstream import JetStream
 from shared.bus.publishing import BACKOFF_S
 from shared.events import commands, streams, subjects
+from shared.events.codec import UnknownVersion
 
 log = logging.getLogger(__name__)
 
@@ -43,23 +43,24 @@ class DeliveryCounter:
         self._failures.pop((stream, sequence), None)
 
 
-def open_command(message: Received) -> OpenCommand:
-    """The command in a message. Raises ValueError if it is none, or stands under a subject that its content does not give it."""
+def open_command(message: Received, stream: str) -> OpenCommand:
+    """The command in a message of the stream made then. Raises ValueError if it is none, or its content gives it another subject."""
     writer = subjects.parse_command(message.subject).writer
     command = commands.codec.decode(message.payload)
     if commands.subject_of(writer, command) != message.subject:
         raise ValueError(f"a {type(command).__name__} for {command.kind} {command.key} under another subject")
-    return OpenCommand(command, writer, message.subject, message.sequence)
+    return OpenCommand(command, writer, message.subject, message.sequence, stream=stream)
 
 
 async def follow(
-    connection: Connection, *, consumer: str, reject: Callable[[Received, str], Awaitable[None]]
+    connection: Connection, *, consumers: tuple[str, ...], reject: Callable[[Received, str], Awaitable[None]]
 ) -> AsyncIterator[list[OpenCommand]]:
-    """Open commands, then live. A break is mended behind the last one that was taken; a stream made anew is read from its start."""
+    """Open commands, then live. A break is mended behind the last one that was taken; a stream made anew is read from its start. Raises UnknownVersion
+    for a command that is for a gateway of another release."""
     activity = asyncio.Event()
     jetstream = JetStream(connection)
     source = Source(
-        connection, stream=STREAM, consumer=consumer, filters=("sluice.commands.>",), on_activity=activity.set
+        connection, stream=STREAM, consumers=consumers, filters=("sluice.commands.>",), on_activity=activity.set
     )
     created, reconnects, trouble = "", connection.reconnects, 0
     try:
@@ -69,7 +70,7 @@ async def follow(
             if reconnects != connection.reconnects:
                 reconnects = connection.reconnects
                 source.break_off("the connection was lost")
-            source.check_alive(time.monotonic())
+            source.check_alive(connection.now())
             if not source.is_open:
                 try:
                     info = await jetstream.stream_info(STREAM)
@@ -84,7 +85,9 @@ async def follow(
             found = []
             for message in await source.take():
                 try:
-                    found.append(open_command(message))
+                    found.append(open_command(message, created))
+                except UnknownVersion:
+                    raise
                 except ValueError as error:
                     await reject(message, str(error))
             if found:

@@ -11,21 +11,17 @@ import contextlib
 import logging
 import re
 import ssl
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from nats import errors
 
-from shared.bus.client import DirectClient, DirectHandler
+from shared.bus.client import BusClient, DirectClient, DirectHandler, Request
 
 log = logging.getLogger(__name__)
 
-RECONNECT_WAIT_S = 0.2
 REQUEST_TIMEOUT_S = 5.0
-BUFFER_BYTES = 8 << 20
-"""What may wait in the client for a connection that is gone; beyond it callers wait instead."""
 
 _DENIED = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"")
 
@@ -67,15 +63,17 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Connection:
-    """States: connected, reconnecting (requests wait), closed (requests raise BusClosed)."""
+    """States: connected, reconnecting (requests wait), closed (requests raise BusClosed). `client`: the library's if None."""
 
-    def __init__(self, user: str) -> None:
+    def __init__(self, user: str, client: BusClient | None = None) -> None:
         self.user = user
         self.reconnects = 0
         """How often the connection came back; readers compare it to learn that they missed something."""
         self.behind: dict[str, Callable[[], int]] = {}
         """Consumer -> how many messages of its stream its reader has yet to take; for metrics."""
-        self._client = DirectClient()
+        self.on_return: dict[str, Callable[[], None]] = {}
+        """Consumer -> what to call when the connection has come back: its reader has to make it anew."""
+        self._client: BusClient = DirectClient() if client is None else client
         self._up = asyncio.Event()
         self._came_back = asyncio.Event()
         self._closed = False
@@ -87,6 +85,9 @@ class Connection:
         self._servers = ""
         self._trouble = ""
         self._trouble_told = 0.0
+        self.now = self._client.now
+        """Monotonic seconds: the time in which silence, leases and absences are measured."""
+        self._client.notify(self._on_error, self._on_disconnect, self._on_reconnect)
 
     @property
     def connected(self) -> bool:
@@ -110,25 +111,18 @@ class Connection:
             scheme, marker, _ = address.strip().partition("://")
             if marker and scheme not in SCHEMES:
                 raise ValueError(f"{scheme}:// is none of {', '.join(f'{s}://' for s in SCHEMES)}")
+        if not isinstance(self._client, DirectClient):
+            raise TypeError("a client of another kind connects by itself")
         self._refused = asyncio.get_running_loop().create_future()
         self._servers = without_credentials(url)
         connecting = asyncio.create_task(
-            self._client.connect(
-                servers=[u.strip() for u in url.split(",")],
-                user=self.user,
-                password=password,
+            self._client.dial(
+                [u.strip() for u in url.split(",")],
+                self.user,
+                password,
                 name=name,
                 inbox_prefix=self.inbox_prefix,
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=cast("int", RECONNECT_WAIT_S),
-                ping_interval=5,
-                max_outstanding_pings=2,
-                pending_size=BUFFER_BYTES,
-                error_cb=self._on_error,
-                disconnected_cb=self._on_disconnect,
-                reconnected_cb=self._on_reconnect,
                 tls=tls,
-                skip_subject_validation=True,
             )
         )
         try:
@@ -141,13 +135,21 @@ class Connection:
         if self._refused.done():
             raise PermissionError(self._refused.result())
         connecting.result()
+        await self.begin()
+
+    async def begin(self) -> None:
+        """The client is connected: listen for answers."""
         self._inbox = f"{self.inbox_prefix}.{self.unique()}"
         await self.subscribe_direct(f"{self._inbox}.*", self._on_answer)
         self._up.set()
 
     def unique(self) -> str:
         """A token that no other connection makes."""
-        return str(self._client._nuid.next().decode())
+        return self._client.unique()
+
+    def now_ns(self) -> int:
+        """Wall clock, nanoseconds since the epoch: only for stamps in messages."""
+        return self._client.now_ns()
 
     async def wait_connected(self) -> None:
         """Raises BusClosed."""
@@ -214,27 +216,15 @@ class Connection:
 
     async def subscribe_direct(self, subject: str, handler: DirectHandler) -> int:
         """Subscribe with a function called by the read loop; survives reconnects. Returns the id for `unsubscribe`."""
-        sid = int(self._client._sid) + 1
-        # Known before the server can answer, so that no message takes the slow path.
-        self._client.direct[sid] = handler
-        subscription = await self._client.subscribe(subject)
-        if subscription._id != sid:
-            raise RuntimeError("the client library numbers subscriptions in another way")
-        return sid
+        return await self._client.listen(subject, handler)
 
     async def unsubscribe(self, sid: int) -> None:
         """Idempotent; works while the connection is away."""
-        self._client.direct.pop(sid, None)
-        if self._client._subs.pop(sid, None) is not None and self.connected:
-            with contextlib.suppress(errors.Error):
-                await self._client._send_unsubscribe(sid)
+        await self._client.unlisten(sid)
 
-    async def subscribe(self, subject: str, queue: str, callback: Callable[[Any], Awaitable[None]]) -> None:
-        """The library's own subscription: one task per subscription runs `callback(message)`."""
-        await self._client.subscribe(subject, queue=queue, cb=callback)
-        # After a round trip the server knows it, and whoever asks next is heard.
-        with contextlib.suppress(errors.Error, TimeoutError, OSError):
-            await self._client.flush(timeout=2)
+    async def subscribe(self, subject: str, queue: str, callback: Callable[[Request], Awaitable[None]]) -> None:
+        """Requests as one of a queue group; `callback` is awaited."""
+        await self._client.answer(subject, queue, callback)
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """A task that ends with the connection at the latest; its failure is logged."""
@@ -247,6 +237,11 @@ class Connection:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, BusClosed):
             log.error("a task of the bus failed", extra={"task": task.get_name()}, exc_info=error)
+
+    def abandon(self) -> None:
+        """As when the process is killed: tasks end, nobody is told."""
+        for task in list(self._tasks):
+            task.cancel()
 
     async def close(self) -> None:
         """Flush what was published, end the tasks, close. Idempotent."""
@@ -285,7 +280,7 @@ class Connection:
                 # Nobody may be looking any more (a time-out): then the error is not worth a line in the log.
                 future.exception()
 
-    async def _on_error(self, error: Exception) -> None:
+    def _on_error(self, error: Exception) -> None:
         text = str(error).lower()
         if denied := _DENIED.search(text):
             log.error("not permitted", extra={"what": denied[1], "subject": denied[2]})
@@ -299,19 +294,21 @@ class Connection:
 
     def _tell_trouble(self, what: str) -> None:
         """A warning when it begins or changes, then seldom: reconnecting goes on for ever, several times a second."""
-        now = time.monotonic()
+        now = self.now()
         if what != self._trouble or now > self._trouble_told + TELL_AGAIN_S:
             self._trouble, self._trouble_told = what, now
             log.warning("cannot reach NATS: %s", what, extra={"servers": self._servers})
 
-    async def _on_disconnect(self) -> None:
+    def _on_disconnect(self) -> None:
         if not self._closed:
             log.warning("connection to NATS lost, reconnecting")
         self._fail_waiting(Disconnected("connection to NATS lost"))
 
-    async def _on_reconnect(self) -> None:
+    def _on_reconnect(self) -> None:
         self.reconnects += 1
         self._trouble = ""
         log.info("connected to NATS again")
         self._up.set()
         self._came_back.set()
+        for tell in list(self.on_return.values()):
+            tell()

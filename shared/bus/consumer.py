@@ -1,4 +1,8 @@
-"""One ordered reader of one stream: a push consumer with a fixed name, made anew wherever the order broke.
+"""One ordered reader of one stream: a push consumer, made anew wherever the order broke.
+
+Its name is one of those that permissions list for the service: the first that no other instance reads under, found out by creating it. The server
+arbitrates, so instances need no numbers from whoever starts them; a reader that is gone leaves its name after INACTIVE_S, or at once when no other
+is left.
 
 It reports what it sees (messages, a gap, silence, caught up) and decides nothing: whether a break means "go on behind the last message" or "start
 over" is the feed's business. The server needs no memory of us: the position is ours.
@@ -6,20 +10,19 @@ over" is the feed's business. The server needs no memory of us: the position is 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import msgspec
 
-from shared.bus.client import parse_headers
+from shared.bus.client import header
 from shared.bus.connection import Connection
-from shared.bus.jetstream import S_NS, ConsumerConfig, ConsumerInfo, JetStream
+from shared.bus.jetstream import S_NS, ConsumerConfig, ConsumerInfo, JetStream, JetStreamError
 from shared.events.streams import TOMBSTONE_TTL_S
 
 HEARTBEAT_S = 2.0
 SILENT_AFTER_S = 3 * HEARTBEAT_S
 """Without a message or heartbeat for so long the consumer is taken for dead."""
-INACTIVE_S = 30
+INACTIVE_S = 5
 AWAY_LIMIT_S = TOMBSTONE_TTL_S / 2
 """A reader away for longer may have missed a tombstone that expired."""
 TAKE_AT_ONCE = 2000
@@ -44,6 +47,14 @@ def parse_reply(reply: str) -> tuple[int, int, int, int]:
     return int(tokens[at]), int(tokens[at + 1]), int(tokens[at + 2]), int(tokens[at + 3])
 
 
+class _Held(msgspec.Struct, frozen=True, gc=False):
+    """The consumer that was made last: ours as long as it delivers to `inbox`."""
+
+    stream: str
+    name: str
+    inbox: str
+
+
 class Source:
     """States: closed; open (messages come); broken (`broken` says why; nothing more comes until it is opened again)."""
 
@@ -52,7 +63,7 @@ class Source:
         connection: Connection,
         *,
         stream: str,
-        consumer: str,
+        consumers: tuple[str, ...],
         filters: tuple[str, ...],
         contiguous: bool = False,
         last_per_subject: bool = False,
@@ -60,7 +71,8 @@ class Source:
         on_activity: Callable[[], None],
     ) -> None:
         self.stream = stream
-        self.consumer = consumer
+        self.consumer = ""
+        """The name under which it reads, once it has been open."""
         self.contiguous = contiguous
         """A jump in stream sequences means that messages went unseen."""
         self.position = 0
@@ -73,6 +85,9 @@ class Source:
         self._connection = connection
         self._js = JetStream(connection)
         self.filters = filters
+        self._names = consumers
+        self._token = f"{consumers[0]}@{id(self)}"
+        self._held: _Held | None = None
         self._last_per_subject = last_per_subject
         self._away_limit_s = away_limit_s
         self._on_activity = on_activity
@@ -87,11 +102,16 @@ class Source:
         self._backlog = 0
         self._pending = 0
         self._caught_up = False
-        self._heard = time.monotonic()
+        self._heard = connection.now()
 
     @property
     def is_open(self) -> bool:
         return self._sid is not None and not self.broken
+
+    @property
+    def has_some(self) -> bool:
+        """There is something to take, or a question of the server to answer."""
+        return bool(self._messages or self._flow_replies)
 
     @property
     def caught_up(self) -> bool:
@@ -127,8 +147,8 @@ class Source:
         taken. `expect_first`: where a contiguous source has to begin, None if anywhere. What was not taken yet is dropped: it comes again.
         Raises as JetStream does."""
         await self._drop_subscription()
-        self._connection.behind[self.consumer] = self.behind
-        await self._js.delete_consumer(self.stream, self.consumer)
+        self._connection.on_return[self._token] = self._on_activity
+        await self._give_name_back()
         self._messages.clear()
         self._flow_replies.clear()
         self.broken, self.missed, self._caught_up = "", False, False
@@ -147,10 +167,9 @@ class Source:
         self._expect_first, self._expected, self._first_seen = expect_first, start or expect_first, 0
         self._sid = await self._connection.subscribe_direct(inbox, self._receiver(overlap, stamp))
         try:
-            info = await self._js.create_consumer(
-                self.stream,
+            info = await self._create(
                 ConsumerConfig(
-                    name=self.consumer,
+                    name="",
                     deliver_subject=inbox,
                     deliver_policy=policy,
                     opt_start_seq=start,
@@ -158,7 +177,7 @@ class Source:
                     filter_subjects=() if one else self.filters,
                     idle_heartbeat=int(HEARTBEAT_S * S_NS),
                     inactive_threshold=INACTIVE_S * S_NS,
-                ),
+                )
             )
         except BaseException:
             await self._drop_subscription()
@@ -166,7 +185,7 @@ class Source:
         self._backlog = info.num_pending
         if not self._received:
             self._pending = info.num_pending
-        self._heard = time.monotonic()
+        self._heard = self._connection.now()
         if self.contiguous:
             self._check_beginning(overlap, info)
         self._note_progress(pending=None)
@@ -191,6 +210,49 @@ class Source:
         await self._drop_subscription()
         self._messages.clear()
         self._connection.behind.pop(self.consumer, None)
+        self._connection.on_return.pop(self._token, None)
+
+    async def _create(self, config: ConsumerConfig) -> ConsumerInfo:
+        """Under the first name that nobody uses. Raises TimeoutError if as many instances read as there may be."""
+        for name in self._names:
+            info = await self._create_as(name, config)
+            if info is not None:
+                return info
+        # Some may be of readers that are gone and have not lapsed yet.
+        for name in self._names:
+            other = await self._js.consumer_info(self.stream, name)
+            if other is not None and not other.push_bound:
+                await self._js.delete_consumer(self.stream, name)
+            if other is None or not other.push_bound:
+                info = await self._create_as(name, config)
+                if info is not None:
+                    return info
+        raise TimeoutError(
+            f"{self.stream} is read by {len(self._names)} others, as {self._names[0]} to {self._names[-1]}"
+        )
+
+    async def _create_as(self, name: str, config: ConsumerConfig) -> ConsumerInfo | None:
+        """None if somebody else reads under that name."""
+        try:
+            info = await self._js.create_consumer(self.stream, msgspec.structs.replace(config, name=name))
+        except JetStreamError as error:
+            if error.taken:
+                return None
+            raise
+        if name != self.consumer:
+            self._connection.behind.pop(self.consumer, None)
+        self.consumer, self._held = name, _Held(self.stream, name, config.deliver_subject)
+        self._connection.behind[name] = self.behind
+        return info
+
+    async def _give_name_back(self) -> None:
+        """Delete the consumer made last, unless it lapsed meanwhile and its name is another instance's now."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        found = await self._js.consumer_info(held.stream, held.name)
+        if found is not None and found.config.deliver_subject == held.inbox:
+            await self._js.delete_consumer(held.stream, held.name)
 
     async def _drop_subscription(self) -> None:
         if self._sid is not None:
@@ -202,10 +264,12 @@ class Source:
         self._on_activity()
 
     def _receiver(self, overlap: int, known_stamp: int) -> Callable[[str, str, bytes, bytes | None], None]:
+        clock = self._connection.now
+
         def receive(subject: str, reply: str, payload: bytes, headers: bytes | None) -> None:
             if self.broken:
                 return
-            now = time.monotonic()
+            now = clock()
             if now - self._heard > self._away_limit_s and self._backlog >= 0:
                 # We slept, and read now what waited for us: what the stream dropped meanwhile will not come.
                 self._break(f"away for {now - self._heard:.0f} s", missed=True)
@@ -260,12 +324,11 @@ class Source:
             self._flow_replies.append(reply)
             self._on_activity()
             return
-        fields = parse_headers(headers)
-        if stalled := fields.get("Nats-Consumer-Stalled"):
+        if stalled := header(headers, b"Nats-Consumer-Stalled"):
             self._flow_replies.append(stalled)
             self._on_activity()
-        last = fields.get("Nats-Last-Consumer")
-        if last is not None and int(last) != self._next_consumer_seq - 1:
+        last = header(headers, b"Nats-Last-Consumer")
+        if last and int(last) != self._next_consumer_seq - 1:
             self._break(f"gap: {last} deliveries, {self._next_consumer_seq - 1} came")
         elif not stalled and self._backlog >= 0:
             # A heartbeat comes only when there is nothing to deliver.

@@ -9,13 +9,15 @@ All work happens in the reader's own step (there is no task of the feed's): it o
 4. A consumer that broke (gap, silence, reconnect) is made anew behind its position, if the stream is the one it was, still holds that
    position, and we were not away for over half of a tombstone's life; otherwise 2.
 5. A newer epoch: 2.
+
+A message of a version that another release wrote ends the reading of whoever decides by it, with UnknownVersion: the rest would not be the whole truth,
+and an instance of that release is to take over. Who reads objects alone goes on with what it knows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from shared.bus.client import header
@@ -25,10 +27,10 @@ from shared.bus.counters import Counters
 from shared.bus.epochs import EpochReader
 from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled, Skipped
 from shared.bus.jetstream import TROUBLE, JetStream, JetStreamError, StreamInfo
-from shared.bus.permissions import consumer_name
+from shared.bus.permissions import consumer_names
 from shared.bus.publishing import BACKOFF_S, TRACEPARENT
 from shared.events import decisions, objects, outcomes, subjects
-from shared.events.codec import MalformedMessage
+from shared.events.codec import MalformedMessage, UnknownVersion
 from shared.events.decisions import Positions
 
 log = logging.getLogger(__name__)
@@ -49,7 +51,6 @@ class NatsFeed:
         connection: Connection,
         *,
         service: str,
-        replica: int,
         shard: str,
         kinds: Sequence[str],
         decisions: bool,
@@ -64,7 +65,6 @@ class NatsFeed:
         self._connection = connection
         self._js = JetStream(connection)
         self._service = service
-        self._replica = replica
         self._shard = shard
         self._counters = counters
         self._move_aside = move_aside
@@ -78,6 +78,8 @@ class NatsFeed:
         self._reconnects = connection.reconnects
         self._objects_created = ""
         self._objects_end = 0
+        self._looked = 0.0
+        """When consumers were last looked after."""
         self._positions = Positions()
         self._epochs = EpochReader(
             self._source("OBJECTS", "epoch", (subjects.objects("epoch", "", shard),), last_per_subject=True),
@@ -89,12 +91,15 @@ class NatsFeed:
         self._outcomes = (
             self._source("OUTCOMES", "outcomes", ("sluice.outcomes.>",), contiguous=True) if outcomes else None
         )
+        self._data = [s for s in (self._log, self._outcomes, self._objects) if s is not None]
+        self._followed = [self._epochs.source, *self._data]
 
     @property
     def positions(self) -> Positions:
         return self._positions
 
     async def __aiter__(self) -> AsyncIterator[list[FeedItem]]:
+        self._pulse = asyncio.get_running_loop().call_later(HEARTBEAT_S, self._beat)
         try:
             while True:
                 self._activity.clear()
@@ -102,11 +107,17 @@ class NatsFeed:
                 if items:
                     self._positions = self._now()
                     yield items
-                else:
-                    await self._wait(HEARTBEAT_S)
+                # Whoever brings something to do says so, and the pulse sees to the rest.
+                await self._activity.wait()
         finally:
-            for source in self._sources():
+            self._pulse.cancel()
+            for source in self._followed:
                 await source.close()
+
+    def _beat(self) -> None:
+        """Look after silent consumers and lost connections, even if nothing comes. One timer for that costs less than a time-out per wait."""
+        self._pulse = asyncio.get_running_loop().call_later(HEARTBEAT_S, self._beat)
+        self._activity.set()
 
     async def _step(self) -> list[FeedItem]:
         await self._connection.wait_connected()
@@ -121,7 +132,7 @@ class NatsFeed:
             if self._announced is None:
                 items.append(self._reset(0, "no stream is ready"))
             if not items:
-                await self._wait(BACKOFF_S[min(self._trouble // PATIENCE, len(BACKOFF_S) - 1)], ignore_activity=True)
+                await asyncio.sleep(BACKOFF_S[min(self._trouble // PATIENCE, len(BACKOFF_S) - 1)])
             self._trouble += 1
             self._activity.set()
             return items
@@ -129,23 +140,17 @@ class NatsFeed:
             await self._collect(items)
         return items
 
-    async def _wait(self, seconds: float, *, ignore_activity: bool = False) -> None:
-        if ignore_activity:
-            await asyncio.sleep(seconds)
-            return
-        try:
-            async with asyncio.timeout(seconds):
-                await self._activity.wait()
-        except TimeoutError:
-            return
-
     # Opening and mending.
 
     async def _mend(self, items: list[FeedItem]) -> None:
-        now = time.monotonic()
+        now = self._connection.now()
         came_back = self._connection.reconnects != self._reconnects
+        recent = now - self._looked < HEARTBEAT_S / 2
+        if recent and not came_back and not self._start_over and all(s.is_open for s in self._followed):
+            return
+        self._looked = now
         self._reconnects = self._connection.reconnects
-        for source in self._sources():
+        for source in self._followed:
             if came_back:
                 source.break_off("the connection was lost")
             source.check_alive(now)
@@ -153,7 +158,7 @@ class NatsFeed:
             await self._follow_epoch(items)
         if self._epoch == 0 or self._start_over:
             return
-        for source in self._data_sources():
+        for source in self._data:
             if source.missed:
                 self._start_over = f"{source.stream}: {source.broken}"
             elif not source.is_open:
@@ -190,7 +195,7 @@ class NatsFeed:
     async def _replay(self, epoch: int, info: StreamInfo, items: list[FeedItem]) -> None:
         why = self._start_over
         self._behind = True
-        for source in self._data_sources():
+        for source in self._data:
             source.break_off("starting over")
         # Outcomes are purged after the entries they speak of, hence looked at before the log is.
         outcomes_first = None
@@ -245,14 +250,14 @@ class NatsFeed:
     # Decoding.
 
     async def _collect(self, items: list[FeedItem]) -> None:
-        newest = await self._epochs.newest()
+        newest = await self._epochs.newest() if self._epochs.source.has_some else 0
         if newest > self._epoch:
             self._start_over = f"epoch {newest} was opened"
             self._activity.set()
             return
         if self._epoch == 0:
             return
-        for message in await self._objects.take():
+        for message in await self._objects.take() if self._objects.has_some else ():
             try:
                 name = subjects.parse_objects(message.subject)
                 found = objects.codec.decode(message.payload)
@@ -262,14 +267,14 @@ class NatsFeed:
                 continue
             trace = header(message.headers, TRACE_HEADER)
             items.append(ObjectChanged(name, found, message.sequence, trace))
-        if self._log is not None:
+        if self._log is not None and self._log.has_some:
             for message in await self._log.take():
                 try:
                     items.append(Logged(decisions.codec.decode(message.payload), message.sequence))
                 except MalformedMessage as error:
                     await self._malformed(self._log.stream, message, error)
                     items.append(Skipped("DECISIONS", message.sequence))
-        if self._outcomes is not None:
+        if self._outcomes is not None and self._outcomes.has_some:
             for message in await self._outcomes.take():
                 try:
                     items.append(Settled(outcomes.codec.decode(message.payload), message.sequence))
@@ -277,11 +282,13 @@ class NatsFeed:
                     await self._malformed("OUTCOMES", message, error)
                     items.append(Skipped("OUTCOMES", message.sequence))
         self._counters.decoded += len(items)
-        if self._behind and all(s.is_open and s.caught_up for s in self._data_sources()):
+        if self._behind and all(s.is_open and s.caught_up for s in self._data):
             self._behind = False
             items.append(CaughtUp(self._now()))
 
     async def _malformed(self, stream: str, message: Received, error: ValueError) -> None:
+        if isinstance(error, UnknownVersion) and (self._log is not None or self._outcomes is not None):
+            raise error
         self._counters.malformed += 1
         await self._move_aside(stream, message, str(error))
 
@@ -306,16 +313,10 @@ class NatsFeed:
         return Source(
             self._connection,
             stream=stream,
-            consumer=consumer_name(self._service, self._replica, purpose),
+            consumers=consumer_names(self._service, purpose),
             filters=filters,
             contiguous=contiguous,
             last_per_subject=last_per_subject,
             away_limit_s=self._away_limit_s,
             on_activity=self._activity.set,
         )
-
-    def _data_sources(self) -> list[Source]:
-        return [s for s in (self._log, self._outcomes, self._objects) if s is not None]
-
-    def _sources(self) -> list[Source]:
-        return [self._epochs.source, *self._data_sources()]

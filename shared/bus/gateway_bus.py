@@ -18,7 +18,7 @@ from shared.bus.consumer import Received, Source
 from shared.bus.interface import Logged, ObjectWrite, OpenCommand, StreamsLost
 from shared.bus.jetstream import TROUBLE, JetStreamError
 from shared.bus.objects_store import ObjectsStore, Stored, stored_of
-from shared.bus.permissions import consumer_name
+from shared.bus.permissions import consumer_names
 from shared.bus.publishing import BACKOFF_S, MESSAGE_ID, TRACEPARENT, Ack, Outgoing
 from shared.bus.service_bus import NatsBus
 from shared.bus.streams import PERMANENT, PURGE_GRACE_S, SettledFloor, Streams
@@ -37,17 +37,16 @@ class NatsGatewayBus(NatsBus):
         self,
         connection: Connection,
         *,
-        replica: int,
         shard: str,
         stream_replicas: int = 1,
         purge_grace_s: float = PURGE_GRACE_S,
     ) -> None:
-        super().__init__(connection, replica=replica, shard=shard)
-        self._streams = Streams(self._js, self._publisher, replicas=stream_replicas)
+        super().__init__(connection, shard=shard)
+        self._streams = Streams(connection, self._js, self._publisher, replicas=stream_replicas)
         self._store = ObjectsStore(
-            self._publisher, self._js, self.counters, self._on_missing_stream, self._streams.note_stored
+            connection, self._publisher, self._js, self.counters, self._on_missing_stream, self._streams.note_stored
         )
-        self._floor = SettledFloor(self._js, grace_s=purge_grace_s)
+        self._floor = SettledFloor(connection, self._js, grace_s=purge_grace_s)
 
     @property
     def identities(self) -> dict[str, str]:
@@ -92,10 +91,10 @@ class NatsGatewayBus(NatsBus):
                 object_ = objects.codec.decode(message.payload)
             except MalformedMessage as error:
                 self.counters.malformed += 1
-                known[message.subject] = stored_of(message.sequence, message.payload, None)
+                known[message.subject] = stored_of(message.sequence, message.payload, None, self._connection.now())
                 await self._move_aside("OBJECTS", message, str(error))
                 continue
-            known[message.subject] = stored_of(message.sequence, message.payload, object_)
+            known[message.subject] = stored_of(message.sequence, message.payload, object_, self._connection.now())
             found[message.subject] = (message.sequence, object_)
         self._store.learn(known)
         return found
@@ -112,7 +111,7 @@ class NatsGatewayBus(NatsBus):
     def log(self, *, shard: str, epoch: int, after: int) -> AsyncIterator[list[Logged]]:
         return decision_log.follow(
             self._connection,
-            consumer=self._consumer("decisions"),
+            consumers=self._consumers("decisions"),
             shard=shard,
             epoch=epoch,
             after=after,
@@ -121,7 +120,7 @@ class NatsGatewayBus(NatsBus):
 
     def commands(self) -> AsyncIterator[list[OpenCommand]]:
         return open_commands.follow(
-            self._connection, consumer=self._consumer("commands"), reject=self._reject_malformed
+            self._connection, consumers=self._consumers("commands"), reject=self._reject_malformed
         )
 
     async def settle(self, outcomes_: Sequence[outcomes.Outcome]) -> None:
@@ -135,7 +134,8 @@ class NatsGatewayBus(NatsBus):
                 self._floor.published(result.seq, *_entry_of(outcome))
 
     async def close_commands(self, commands_: Sequence[OpenCommand]) -> None:
-        """See `GatewayBus.close_commands`: by sequence, so that a newer command under the same subject stays."""
+        """See `GatewayBus.close_commands`: by sequence, so that a newer command under the same subject stays; one of a stream that is gone went with it."""
+        present = self._streams.identities.get("COMMANDS")
         room = asyncio.Semaphore(DELETES_IN_FLIGHT)
 
         async def delete(sequence: int) -> None:
@@ -153,7 +153,8 @@ class NatsGatewayBus(NatsBus):
 
         async with asyncio.TaskGroup() as group:
             for command in commands_:
-                group.create_task(delete(command.sequence))
+                if present is None or command.stream == present:
+                    group.create_task(delete(command.sequence))
 
     async def move_aside(self, command: OpenCommand, *, attempts: int, error: str) -> None:
         """A command that no attempt could handle: dead letter, outcome, deletion."""
@@ -212,7 +213,7 @@ class NatsGatewayBus(NatsBus):
         source = Source(
             self._connection,
             stream=stream,
-            consumer=self._consumer("load"),
+            consumers=self._consumers("load"),
             filters=(filter_,),
             on_activity=activity.set,
         )
@@ -236,8 +237,8 @@ class NatsGatewayBus(NatsBus):
             finally:
                 await source.close()
 
-    def _consumer(self, purpose: str) -> str:
-        return consumer_name(self.service, self.replica, purpose)
+    def _consumers(self, purpose: str) -> tuple[str, ...]:
+        return consumer_names(self.service, purpose)
 
     async def _on_missing_stream(self, subject: str) -> None:
         """Nobody but us can make it: ask the server whether one is gone, or it is only not ready."""

@@ -159,13 +159,15 @@ class Bus(Protocol):
 
 
 class OpenCommand(msgspec.Struct, frozen=True):
-    """A command as found on the stream; `attempts` counts deliveries to this process."""
+    """A command as found on the stream; `attempts` counts deliveries to this process. `stream`: when the stream was made, since after a wipe another
+    command has this one's sequence."""
 
     command: Command
     writer: str
     subject: str
     sequence: int
     attempts: int = 1
+    stream: str = ""
 
 
 class ObjectWrite(msgspec.Struct, frozen=True):

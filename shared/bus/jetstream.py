@@ -15,6 +15,7 @@ from shared.events.streams import Stream
 S_NS = 1_000_000_000
 
 CONSUMER_NOT_FOUND = 10014
+CONSUMER_EXISTS = 10148
 MESSAGE_NOT_FOUND = 10037
 STREAM_NAME_IN_USE = 10058
 STREAM_NOT_FOUND = 10059
@@ -46,6 +47,11 @@ class JetStreamError(Exception):
     def not_found(self) -> bool:
         return self.error.err_code in _NOT_FOUND or self.error.code == 404
 
+    @property
+    def taken(self) -> bool:
+        """A consumer of that name is there, and not with this configuration."""
+        return self.error.err_code == CONSUMER_EXISTS
+
 
 TROUBLE = (JetStreamError, NoResponders, Disconnected, TimeoutError, msgspec.DecodeError)
 """What a request may raise without anybody being at fault: the server is coming back, or a stream is just being made. Try again."""
@@ -68,10 +74,19 @@ class SequencePair(msgspec.Struct, frozen=True, gc=False):
     stream_seq: int = 0
 
 
+class ConsumerTarget(msgspec.Struct, frozen=True, gc=False):
+    """Where a consumer delivers to."""
+
+    deliver_subject: str = ""
+
+
 class ConsumerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """`delivered.stream_seq` right after creation is the sequence before the first one it will deliver; `num_pending` what it has still to deliver."""
+    """`delivered.stream_seq` right after creation is the sequence before the first one it will deliver; `num_pending` what it has still to deliver;
+    `push_bound`: somebody listens to it."""
 
     created: str = ""
+    config: ConsumerTarget = ConsumerTarget()
+    push_bound: bool = False
     delivered: SequencePair = SequencePair()
     num_pending: int = 0
     error: ApiError | None = None
@@ -140,6 +155,8 @@ class ConsumerConfig(msgspec.Struct, frozen=True, kw_only=True):
 class _CreateConsumer(msgspec.Struct, frozen=True, kw_only=True):
     stream_name: str
     config: ConsumerConfig
+    action: str = "create"
+    """Never an update: a consumer that is there is somebody else's."""
 
 
 class _LastBySubject(msgspec.Struct, frozen=True):
@@ -218,11 +235,20 @@ class JetStream:
                 raise
 
     async def create_consumer(self, stream: str, config: ConsumerConfig) -> ConsumerInfo:
-        """A single filter stands in the subject of the request too, so that permissions can name it."""
+        """A single filter stands in the subject of the request too, so that permissions can name it. Refused as `taken` if the name is in use."""
         subject = f"CONSUMER.CREATE.{stream}.{config.name}"
         if config.filter_subject:
             subject = f"{subject}.{config.filter_subject}"
         return await self._call(subject, _encode(_CreateConsumer(stream_name=stream, config=config)), ConsumerInfo)
+
+    async def consumer_info(self, stream: str, name: str) -> ConsumerInfo | None:
+        """None if there is no such consumer."""
+        try:
+            return await self._call(f"CONSUMER.INFO.{stream}.{name}", b"", ConsumerInfo)
+        except JetStreamError as error:
+            if error.not_found:
+                return None
+            raise
 
     async def delete_consumer(self, stream: str, name: str) -> None:
         """Idempotent."""

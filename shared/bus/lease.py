@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 
 from shared.bus.client import parse_headers
 from shared.bus.connection import BusClosed, Connection, Disconnected, NoResponders
@@ -23,7 +22,7 @@ STREAM = f"KV_{LEASES_BUCKET}"
 OPERATION = "KV-Operation"
 RENEW_EVERY_S = LEASE_TTL_S / 3
 RETRY_S = 0.1
-TRY_EVERY_S = 0.5
+TRY_EVERY_S = 0.25
 TRUSTED_S = LEASE_TTL_S * 0.8
 """Less than the server waits: we stop believing before another may begin."""
 
@@ -58,12 +57,14 @@ class NatsLease:
         self._revision = 0
         self._renewed = -TRUSTED_S
         self._wanted = True
+        self._seen, self._seen_at = 0, 0.0
+        """The last renewal of somebody else that we saw, and when it was new to us."""
         self._change = asyncio.Condition()
         self._task = connection.run(self._contend(), f"lease {role}")
 
     @property
     def held(self) -> bool:
-        return self._revision > 0 and time.monotonic() - self._renewed < TRUSTED_S
+        return self._revision > 0 and self._connection.now() - self._renewed < TRUSTED_S
 
     async def wait_until_held(self) -> None:
         """Raises BusClosed when the bus is closed, RuntimeError when it was released, PermissionError when the role is another service's."""
@@ -97,7 +98,7 @@ class NatsLease:
                 # Without an answer there is no time to lose: a second attempt still comes before the end.
                 await asyncio.sleep(RENEW_EVERY_S if await self._renew() else RETRY_S)
                 continue
-            began = time.monotonic()
+            began = self._connection.now()
             expected = await self._vacant()
             if expected is not None and (revision := await self._publish(expected, self._holder.encode(), {})):
                 self._revision, self._renewed = revision, began
@@ -109,7 +110,7 @@ class NatsLease:
             await asyncio.sleep(TRY_EVERY_S)
 
     async def _renew(self) -> bool:
-        began = time.monotonic()
+        began = self._connection.now()
         revision = await self._publish(self._revision, self._holder.encode(), {})
         if revision:
             self._revision, self._renewed = revision, began
@@ -128,7 +129,8 @@ class NatsLease:
         return 0 if result.lost_race else None
 
     async def _vacant(self) -> int | None:
-        """The sequence to expect for taking it: 0 where nothing is, that of a delete marker; None while somebody holds it or nobody answers."""
+        """The sequence to expect for taking it: 0 where nothing is, that of a delete marker, or of a renewal that no other has followed for the whole
+        time on our clock (the server drops it too, but takes its time); None while somebody holds it or nobody answers."""
         try:
             answer = await self._connection.request(
                 f"$JS.API.DIRECT.GET.{STREAM}.{self._subject}", timeout_s=RENEW_EVERY_S
@@ -138,6 +140,12 @@ class NatsLease:
         if answer.status == "404":
             return 0
         fields = parse_headers(answer.headers)
+        sequence = int(fields.get("Nats-Sequence", "0"))
+        if not sequence:
+            return None
         if OPERATION in fields or fields.get("Nats-Marker-Reason"):
-            return int(fields["Nats-Sequence"])
-        return None
+            return sequence
+        now = self._connection.now()
+        if sequence != self._seen:
+            self._seen, self._seen_at = sequence, now
+        return sequence if now - self._seen_at >= LEASE_TTL_S else None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from shared.bus.connection import Connection
@@ -16,7 +15,7 @@ from shared.bus.interface import Logged, StreamsLost
 from shared.bus.jetstream import TROUBLE
 from shared.bus.publishing import BACKOFF_S
 from shared.events import decisions, subjects
-from shared.events.codec import MalformedMessage
+from shared.events.codec import MalformedMessage, UnknownVersion
 
 logger = logging.getLogger(__name__)
 
@@ -24,19 +23,20 @@ logger = logging.getLogger(__name__)
 async def follow(
     connection: Connection,
     *,
-    consumer: str,
+    consumers: tuple[str, ...],
     shard: str,
     epoch: int,
     after: int,
     move_aside: Callable[[str, Received, str], Awaitable[None]],
 ) -> AsyncIterator[list[Logged]]:
-    """Entries behind `after`. Raises StreamsLost if entries that were not read are gone, or those that were read are not there any more."""
+    """Entries behind `after`. Raises StreamsLost if entries that were not read are gone, or those that were read are not there any more, and UnknownVersion
+    for an entry that is for a gateway of another release."""
     activity = asyncio.Event()
     stream = subjects.decisions_stream(shard, epoch)
     source = Source(
         connection,
         stream=stream,
-        consumer=consumer,
+        consumers=consumers,
         filters=(subjects.decisions(shard, epoch),),
         contiguous=True,
         on_activity=activity.set,
@@ -50,7 +50,7 @@ async def follow(
             if reconnects != connection.reconnects:
                 reconnects = connection.reconnects
                 source.break_off("the connection was lost")
-            source.check_alive(time.monotonic())
+            source.check_alive(connection.now())
             if not source.is_open and not source.missed:
                 try:
                     await source.resume()
@@ -64,6 +64,8 @@ async def follow(
             for message in await source.take():
                 try:
                     found.append(Logged(decisions.codec.decode(message.payload), message.sequence))
+                except UnknownVersion:
+                    raise
                 except MalformedMessage as error:
                     await move_aside(stream, message, str(error))
             if found:

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from shared.bus.connection import Disconnected, NoResponders
+from shared.bus.connection import Connection, Disconnected, NoResponders
 from shared.bus.counters import Counters
 from shared.bus.interface import ObjectWrite
 from shared.bus.jetstream import JetStream, JetStreamError
@@ -58,12 +57,12 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 NOTHING = Stored()
 
 
-def stored_of(sequence: int, payload: bytes, found: objects.Object | None) -> Stored:
-    """The entry for a message read from the stream; None: unreadable."""
+def stored_of(sequence: int, payload: bytes, found: objects.Object | None, now: float) -> Stored:
+    """The entry for a message read from the stream at `now`, monotonic; None: unreadable."""
     if found is None:
         return Stored(sequence)
     buried = isinstance(found, objects.Tombstone)
-    return Stored(sequence, found.version, hash(payload), buried, time.monotonic() if buried else 0.0)
+    return Stored(sequence, found.version, hash(payload), buried, now if buried else 0.0)
 
 
 def supersedes(version: int, digest: int, tombstone: bool, known: Stored) -> bool:
@@ -98,12 +97,14 @@ class ObjectsStore:
 
     def __init__(
         self,
+        connection: Connection,
         publisher: Publisher,
         jetstream: JetStream,
         counters: Counters,
         on_missing_stream: Callable[[str], Awaitable[None]],
         on_stored: Callable[[str, int], None],
     ) -> None:
+        self._connection = connection
         self._publisher = publisher
         self._js = jetstream
         self._counters = counters
@@ -111,7 +112,7 @@ class ObjectsStore:
         self._on_stored = on_stored
         self._known: dict[str, Stored] = {}
         self._lock = asyncio.Lock()
-        self._pruned = time.monotonic()
+        self._pruned = connection.now()
 
     def learn(self, stored: dict[str, Stored]) -> None:
         """Replace everything known by what the stream was found to hold."""
@@ -161,7 +162,7 @@ class ObjectsStore:
                     write.version,
                     hash(write.payload),
                     write.tombstone,
-                    time.monotonic() if write.tombstone else 0.0,
+                    self._connection.now() if write.tombstone else 0.0,
                 )
             elif result.lost_race:
                 self._counters.objects_conflicts += 1
@@ -201,13 +202,13 @@ class ObjectsStore:
         if message is None:
             return None
         try:
-            return stored_of(message.seq, message.data, objects.codec.decode(message.data))
+            return stored_of(message.seq, message.data, objects.codec.decode(message.data), self._connection.now())
         except MalformedMessage:
-            return stored_of(message.seq, message.data, None)
+            return stored_of(message.seq, message.data, None, self._connection.now())
 
     def _prune(self) -> None:
         """Forget tombstones that expired long ago."""
-        now = time.monotonic()
+        now = self._connection.now()
         if now - self._pruned < TOMBSTONE_TTL_S / 4:
             return
         self._pruned = now

@@ -12,7 +12,7 @@ import msgspec
 from shared.events import streams, subjects
 
 PURPOSES = ("objects", "epoch", "decisions", "outcomes", "commands", "load", "events", "dead")
-"""What a service has consumers for; a name is `<service>-<replica>-<purpose>`."""
+"""What a service has consumers for; a name is `<service>-<number>-<purpose>`."""
 
 _OF_STREAM = {
     "OBJECTS": ("objects", "load"),
@@ -32,13 +32,11 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True):
     responses: bool = False
 
 
-def consumer_name(service: str, replica: int, purpose: str) -> str:
-    """The one name under which a service's instance may read. Raises ValueError for what permissions do not list."""
+def consumer_names(service: str, purpose: str) -> tuple[str, ...]:
+    """The names under which instances of a service may read, one each; every other is denied. Raises ValueError for an unknown purpose."""
     if purpose not in PURPOSES:
         raise ValueError(f"no such purpose of a consumer: {purpose!r}")
-    if not 0 <= replica < streams.REPLICAS:
-        raise ValueError(f"replica {replica} is not within 0..{streams.REPLICAS - 1}")
-    return f"{service}-{replica}-{purpose}"
+    return tuple(f"{service}-{number}-{purpose}" for number in range(streams.REPLICAS))
 
 
 def inbox(user: str) -> str:
@@ -53,8 +51,7 @@ def lease_subject(role: str, shard: str) -> str:
 
 def _consumers(service: str, stream: str, purpose: str) -> list[str]:
     allowed = []
-    for replica in range(streams.REPLICAS):
-        name = consumer_name(service, replica, purpose)
+    for name in consumer_names(service, purpose):
         allowed += [
             f"$JS.API.CONSUMER.CREATE.{stream}.{name}",
             f"$JS.API.CONSUMER.CREATE.{stream}.{name}.>",
@@ -68,8 +65,7 @@ def _consumers(service: str, stream: str, purpose: str) -> list[str]:
 def _log_consumers(service: str) -> list[str]:
     # The name of an epoch's stream is not known before: the filter, which the server compares with the subject of the request, keeps the consumer to logs.
     allowed = []
-    for replica in range(streams.REPLICAS):
-        name = consumer_name(service, replica, "decisions")
+    for name in consumer_names(service, "decisions"):
         allowed += [
             f"$JS.API.CONSUMER.CREATE.*.{name}.sluice.decisions.>",
             f"$JS.API.CONSUMER.DELETE.*.{name}",

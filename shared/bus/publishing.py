@@ -128,11 +128,14 @@ class Publisher:
         return results
 
     async def _send(self, message: Outgoing, timeout_s: float) -> asyncio.Future[Answer] | Failure:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._room.acquire()
-        except TimeoutError:
-            return Failure("too many unacknowledged messages", STUCK, sent=False)
+        if self._room.locked():
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._room.acquire()
+            except TimeoutError:
+                return Failure("too many unacknowledged messages", STUCK, sent=False)
+        else:
+            await self._room.acquire()
         future: asyncio.Future[Answer] | None = None
         try:
             async with asyncio.timeout(timeout_s):
@@ -144,8 +147,11 @@ class Publisher:
         finally:
             if future is None:
                 self._room.release()
-        future.add_done_callback(lambda _: self._room.release())
+        future.add_done_callback(self._answered)
         return future
+
+    def _answered(self, _: asyncio.Future[Answer]) -> None:
+        self._room.release()
 
 
 def _outcome(future: asyncio.Future[Answer]) -> Result:

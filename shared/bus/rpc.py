@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
 from nats import errors
 
-from shared.bus.client import parse_headers
+from shared.bus.client import Request, parse_headers
 from shared.bus.connection import Connection, Disconnected, NoResponders
 from shared.bus.interface import Handler
 from shared.events import subjects
@@ -40,7 +39,7 @@ async def serve(connection: Connection, method: str, handler: Handler) -> None:
     """Answer requests, at most AT_ONCE at a time, as one of this service's queue group."""
     room = asyncio.Semaphore(AT_ONCE)
 
-    async def answer(message: Any) -> None:
+    async def answer(message: Request) -> None:
         try:
             headers = None
             try:
@@ -56,7 +55,7 @@ async def serve(connection: Connection, method: str, handler: Handler) -> None:
         finally:
             room.release()
 
-    async def receive(message: Any) -> None:
+    async def receive(message: Request) -> None:
         await room.acquire()
         connection.run(answer(message), f"rpc {method}")
 

@@ -26,6 +26,28 @@ SERVICES_ACCOUNT = "SLUICE"
 MAX_PAYLOAD = 4 << 20
 
 
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """How a server meets the others of its cluster: `routes` are `tls://host:port` of all of them, itself included. Both sides show their certificate."""
+
+    listen: str
+    routes: tuple[str, ...]
+    cert_file: str
+    key_file: str
+    ca_file: str
+
+    def block(self) -> str:
+        """Of the configuration file. Clients are not told of other servers: they were given all of them by names that the certificate has."""
+        tls = f"cert_file: {json.dumps(self.cert_file)}, key_file: {json.dumps(self.key_file)}, ca_file: {json.dumps(self.ca_file)}"
+        lines = [
+            "  name: sluice",
+            f"  listen: {json.dumps(self.listen)}",
+            "  no_advertise: true",
+            f"  tls: {{ {tls}, verify: true }}",
+            f"  routes: {_list(self.routes)}",
+        ]
+        return "cluster: {\n" + "\n".join(lines) + "\n}"
+
+
 class Server(msgspec.Struct, frozen=True, kw_only=True):
     """Where the server listens and keeps its data; certificates are paths as the server sees them. `sync_always`: a stored message survives the host."""
 
@@ -39,8 +61,10 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     key_file: str = ""
     ca_file: str = ""
     sync_always: bool = False
+    cluster: Cluster | None = None
+    """One of several servers; `name` is then given to each on its command line."""
     extra: str = ""
-    """Further lines, for example a `cluster` block."""
+    """Further lines."""
 
 
 def _list(values: tuple[str, ...]) -> str:
@@ -95,6 +119,8 @@ def render(server: Server, passwords: Mapping[str, str], readers: Mapping[str, t
         parts.append(
             f"tls: {{ cert_file: {json.dumps(server.cert_file)}, key_file: {json.dumps(server.key_file)}{ca} }}"
         )
+    if server.cluster is not None:
+        parts.append(server.cluster.block())
     if server.extra:
         parts.append(server.extra)
     return "\n".join(parts) + "\n"

@@ -6,7 +6,6 @@ Puts the parts of this folder together behind `interface.Bus`; the semantics liv
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 
 from shared.bus import rpc
@@ -29,14 +28,14 @@ DEAD_LETTER_TIMEOUT_S = 2.0
 class NatsBus:
     """See `interface.Bus`."""
 
-    def __init__(self, connection: Connection, *, replica: int, shard: str) -> None:
+    def __init__(self, connection: Connection, *, shard: str) -> None:
         self.service = connection.user
         self.shard = shard
-        self.replica = replica
         self.counters = Counters()
         self._connection = connection
         self._js = JetStream(connection)
         self._publisher = Publisher(connection)
+        self._leases: list[NatsLease] = []
 
     @property
     def connected(self) -> bool:
@@ -48,11 +47,10 @@ class NatsBus:
         return {consumer: count() for consumer, count in self._connection.behind.items()}
 
     def feed(self, *, kinds: Sequence[str], decisions: bool = False, outcomes: bool = False) -> NatsFeed:
-        """See `Bus.feed`. Only one feed may be iterated over at a time: its consumers' names are this instance's."""
+        """See `Bus.feed`."""
         return NatsFeed(
             self._connection,
             service=self.service,
-            replica=self.replica,
             shard=self.shard,
             kinds=kinds,
             decisions=decisions,
@@ -108,8 +106,10 @@ class NatsBus:
     def lease(self, role: str) -> NatsLease:
         if role not in streams.LEASE_HOLDERS:
             raise ValueError(f"no such role: {role!r}")
-        holder = f"{self.service}-{self.replica}-{self._connection.unique()}"
-        return NatsLease(self._connection, self._publisher, role=role, shard=self.shard, holder=holder)
+        holder = f"{self.service}-{self._connection.unique()}"
+        lease = NatsLease(self._connection, self._publisher, role=role, shard=self.shard, holder=holder)
+        self._leases.append(lease)
+        return lease
 
     async def request(self, service: str, method: str, payload: bytes, timeout_s: float) -> bytes:
         """See `Bus.request`; raises `rpc.RpcError` when the other side failed."""
@@ -119,6 +119,9 @@ class NatsBus:
         await rpc.serve(self._connection, method, handler)
 
     async def close(self) -> None:
+        # A standby need not wait until they expire.
+        for lease in self._leases:
+            await lease.release()
         await self._connection.close()
 
     def _dead_letter(
@@ -131,7 +134,7 @@ class NatsBus:
             sequence=sequence,
             attempts=attempts,
             error=error,
-            at_ns=time.time_ns(),
+            at_ns=self._connection.now_ns(),
             payload=payload[:65536],
         )
         # Every replay meets it again: one letter for all of them.

@@ -6,10 +6,10 @@ Settings come from the table in `shared.events.streams`. Only the gateway's user
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Mapping
 
+from shared.bus.connection import Connection
 from shared.bus.interface import ObjectWrite, StreamsLost
 from shared.bus.jetstream import STREAM_NAME_IN_USE, JetStream, JetStreamError, StreamConfig, StreamInfo, stream_config
 from shared.bus.lease import bucket_config
@@ -28,7 +28,8 @@ PURGE_GRACE_S = 60.0
 class Streams:
     """Every method raises JetStreamError and what `Connection.request` raises; the caller tries again."""
 
-    def __init__(self, jetstream: JetStream, publisher: Publisher, *, replicas: int) -> None:
+    def __init__(self, connection: Connection, jetstream: JetStream, publisher: Publisher, *, replicas: int) -> None:
+        self._connection = connection
         self._js = jetstream
         self._publisher = publisher
         self._replicas = replicas
@@ -111,7 +112,7 @@ class Streams:
             epoch=epoch,
             shard=shard,
             positions=Positions(epoch=epoch, objects=objects_position, outcomes=outcomes),
-            opened_ns=time.time_ns(),
+            opened_ns=self._connection.now_ns(),
             why=why,
         )
         message = Outgoing(
@@ -139,7 +140,8 @@ class Streams:
 class SettledFloor:
     """Which outcomes may go with the entries that they speak of: remembers the order in which outcomes were published."""
 
-    def __init__(self, jetstream: JetStream, *, grace_s: float) -> None:
+    def __init__(self, connection: Connection, jetstream: JetStream, *, grace_s: float) -> None:
+        self._connection = connection
         self._js = jetstream
         self._grace_s = grace_s
         self._outcomes: deque[tuple[int, int, int]] = deque()
@@ -159,7 +161,7 @@ class SettledFloor:
 
     async def purge(self, *, stream: str, epoch: int, floor: int) -> None:
         """Entries below `floor` are settled since now; drop what has been so for longer than the grace."""
-        now = time.monotonic()
+        now = self._connection.now()
         if not self._floors or self._floors[-1][1:] != (epoch, floor):
             self._floors.append((now, epoch, floor))
         ripe: tuple[int, int] | None = None

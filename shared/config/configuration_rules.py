@@ -16,6 +16,7 @@ from shared.config.configuration import (
     KUBE_SYSTEM,
     Configuration,
     CustomLabel,
+    LeaderElection,
     Metrics,
     MultiKueue,
     Resources,
@@ -83,6 +84,7 @@ def broken_rules(configuration: Configuration, gates: FeatureGates) -> list[Faul
     """All faults, in the order of the file's sections; empty for a valid configuration."""
     return [
         *_webhook(configuration),
+        *_leader_election(configuration.leader_election),
         *_tls(configuration),
         *_metrics(configuration.metrics),
         *_namespaces(configuration),
@@ -118,6 +120,18 @@ def _webhook(c: Configuration) -> Iterator[Fault]:
     for name, count in c.controller.group_kind_concurrency.items():
         if count < 1:
             yield f"controller.groupKindConcurrency[{name}]", f"must be at least 1, is {count}"
+
+
+def _leader_election(election: LeaderElection) -> Iterator[Fault]:
+    """As client-go has it: a leader that cannot renew gives up before anybody else may take over, and tries more than once until then."""
+    if not election.leader_elect:
+        return
+    if election.retry_period <= 0:
+        yield "leaderElection.retryPeriod", f"must be more than 0, is {election.retry_period:g}"
+    if election.renew_deadline <= election.retry_period * 1.2:
+        yield "leaderElection.renewDeadline", "must be more than 1.2 times the retryPeriod"
+    if election.lease_duration <= election.renew_deadline:
+        yield "leaderElection.leaseDuration", "must be more than the renewDeadline"
 
 
 def _tls(c: Configuration) -> Iterator[Fault]:

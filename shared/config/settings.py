@@ -36,6 +36,8 @@ class BaseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     nats_password_file: str = ""
     nats_ca_file: str = ""
     """A PEM file: connect with TLS and trust these authorities."""
+    nats_stream_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
+    """Servers that keep each stream; the gateway makes and changes the streams."""
     configuration: str = ""
     """Kueue's configuration file; empty: all defaults. What it says goes before the settings of a service."""
     feature_gates: str = ""
@@ -49,8 +51,6 @@ class BaseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     trace_otlp_endpoint: HttpUrl = ""
     """Send finished spans to this collector, OTLP over HTTP: `http://collector:4318`."""
     shard: str = "0"
-    replica: int = 0
-    """Number of this instance among those of its service that run at once (see streams.REPLICAS)."""
     stop_timeout_s: float = 5.0
 
 

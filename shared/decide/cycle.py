@@ -46,11 +46,11 @@ def run_batch(
 ) -> Batch:
     """Cycles until nothing more can be decided, or a limit is reached. What was decided is assumed in `world`.
 
-    A cycle that decided nothing, parked nothing and only saw heads it had seen in the same state ends the batch.
+    A cycle that decided nothing and parked nothing ends the batch if the next one would begin as one before it did: from there all would come again.
     """
     made = _Made()
     families = HopelessFamilies(world, settings)
-    seen: set[tuple[str, ScanProgress | None]] = set()
+    seen: set[Beginning] = set()
     more = blocked = False
     world.flush_retries(now)
     while True:
@@ -72,12 +72,45 @@ def run_batch(
             break
         if outcome.decisions or outcome.parked or woken:
             seen.clear()
-        elif not outcome.cut and seen.issuperset(outcome.heads):
-            if not families.skip_ahead():
-                break
-            seen.clear()
-        seen.update(outcome.heads)
+        elif not outcome.cut:
+            seen.add(_began(world, outcome))
+            then = _next(world, outcome)
+            # The rest of a cut cycle has not all the heads that the next one has.
+            if then in seen and len(then) == len(world.pending.ready()):
+                if not families.skip_ahead():
+                    break
+                seen.clear()
     return made.batch(more, blocked)
+
+
+Beginning = frozenset[tuple[str, object, Preemptor | None]]
+"""What a cycle begins with, as far as it can differ while nothing is decided and nobody parked: its heads, how far each has searched (by flavors,
+not by the number of the cycle in which it did), and who waits for victims where."""
+
+
+def _began(world: World, outcome: Outcome) -> Beginning:
+    """What this cycle began with."""
+    return frozenset(
+        (key, _standing(progress, world.cycle), mark)
+        for (key, progress), (_, mark) in zip(outcome.heads, outcome.marks, strict=True)
+    )
+
+
+def _next(world: World, outcome: Outcome) -> Beginning:
+    """What the next cycle begins with, if the heads that this one put back are all there is."""
+    pending = world.pending
+    return frozenset(
+        (key, _standing(pending.progress.get(key), world.cycle + 1), pending.queues[name].preemptor)
+        for (key, _), (name, _) in zip(outcome.heads, outcome.marks, strict=True)
+        if pending.place_of(key) == name
+    )
+
+
+def _standing(progress: ScanProgress | None, cycle: int) -> object:
+    """How far a search has come, as the cycle of this number sees it."""
+    if progress is None:
+        return None
+    return progress.tried, progress.shape, progress.generation, progress.cycle >= cycle - 1
 
 
 class _Made:

@@ -13,7 +13,7 @@ from shared.model.refusal import Refusal
 from shared.model.workload import Admission, WorkloadInfo
 
 
-class Admit(msgspec.Struct, frozen=True, kw_only=True):
+class Admit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Reserve quota for a workload."""
 
     key: str
@@ -32,7 +32,7 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True):
     replaced_uid: str = ""
 
 
-class Preempt(msgspec.Struct, frozen=True, kw_only=True):
+class Preempt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Evict a workload so that another one can have its quota."""
 
     key: str
@@ -57,7 +57,7 @@ class Preempt(msgspec.Struct, frozen=True, kw_only=True):
     """It is on its way out already: nothing to write."""
 
 
-class NotAdmitted(msgspec.Struct, frozen=True, kw_only=True):
+class NotAdmitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A head that was looked at and stays pending."""
 
     key: str
@@ -77,7 +77,7 @@ class NotAdmitted(msgspec.Struct, frozen=True, kw_only=True):
 Decision = Admit | Preempt
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class Batch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The outcome of a sequence of cycles."""
 
     decisions: tuple[Decision, ...] = ()

@@ -268,12 +268,16 @@ class _Search:
             if self.pinned and not self._is_pinned(group.flavors[index].name, wanted):
                 continue
             attempt, grades = self._flavor(pod_sets, group, number, index, wanted)
+            if any(reason.code == "malformed_affinity" for reason in attempt.reasons):
+                # Nobody can say what such pods want: no other flavor is tried, and none is given.
+                found.fail(attempt.reasons, ())
+                return
             attempts.append(attempt)
             grade = Grade(attempt.mode, attempt.level)
             if not self._go_on(grade):
                 best = (grade, index, grades)
                 break
-            if preferred(grade, best[0] if best is not None else NO_FIT, self.queue.fungibility):
+            if self._better(grade, best[0] if best is not None else NO_FIT):
                 best = (grade, index, grades)
         reasons = tuple(reason for attempt in attempts for reason in attempt.reasons)
         if best is None:
@@ -304,6 +308,11 @@ class _Search:
         if grade.mode is not GranularMode.FIT and fungibility.next_when_preempting:
             return True
         return grade.level > 0 and fungibility.next_when_borrowing
+
+    def _better(self, grade: Grade, best: Grade) -> bool:
+        if not self.settings.flavor_fungibility:
+            return grade.mode > best.mode
+        return preferred(grade, best, self.queue.fungibility)
 
     def _flavor(
         self, pod_sets: list[PodSetInfo], group: ResourceGroup, number: int, index: int, wanted: Mapping[str, int]

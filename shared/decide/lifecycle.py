@@ -50,6 +50,8 @@ class LifecycleView(msgspec.Struct, frozen=True, kw_only=True):
     """Its cohorts form a cycle."""
     finish_orphans: bool = False
     """Gate FinishOrphanedWorkloads."""
+    admission_gates: bool = True
+    """Gate AdmissionGatedBy."""
     pods_ready: PodsReadyLimits | None = None
     """waitForPodsReady; None = off."""
 
@@ -179,7 +181,7 @@ class _Life:
 
     def _gates(self) -> Step | None:
         """Admission gates of the annotation (step 10)."""
-        gates = self.workload.annotations.get(GATED_BY_ANNOTATION, "")
+        gates = self._gated_by()
         gated = self._pending_reason() == names.REASON_ADMISSION_GATED
         if gates and not gated:
             return Unreserve(names.REASON_ADMISSION_GATED, f"Admission is gated by {gates}", "AdmissionGated")
@@ -187,6 +189,9 @@ class _Life:
             cleared = "The admission gates are cleared"
             return Unreserve(names.REASON_PENDING_EVALUATION, cleared, "AdmissionGateCleared")
         return None
+
+    def _gated_by(self) -> str:
+        return self.workload.annotations.get(GATED_BY_ANNOTATION, "") if self.view.admission_gates else ""
 
     def _preemption_gated(self) -> bool:
         """Is it the scheduler's word on closed preemption gates? Taken away, it would only be said again."""
@@ -253,7 +258,7 @@ class _Life:
             return blocked
         if self.view.invalid:
             return names.REASON_MISCONFIGURED, self.view.invalid
-        if self.workload.annotations.get(GATED_BY_ANNOTATION, ""):
+        if self._gated_by():
             return names.REASON_ADMISSION_GATED, "Admission is gated"
         return None
 

@@ -47,6 +47,15 @@ class Transformation(msgspec.Struct, frozen=True, kw_only=True):
     """(resource, factor as a quantity); a factor may be negative."""
 
 
+class DeviceMapping(msgspec.Struct, frozen=True, kw_only=True):
+    """resources.deviceClassMappings: the logical resource that devices of some classes count as."""
+
+    resource: str
+    classes: tuple[str, ...] = ()
+    sources: bool = False
+    """Not whole devices are to be counted, but counters or capacities of them."""
+
+
 class RequestRules(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that shape effective requests."""
 
@@ -55,6 +64,14 @@ class RequestRules(msgspec.Struct, frozen=True, kw_only=True):
     reclaimable_pods: bool = True
     priority_boost: bool = False
     equivalence_hashing: bool = True
+    admission_gates: bool = True
+    """Honour the annotation that gates admission."""
+    devices: bool = True
+    """Count device claims; else refuse them, if `refuse_devices`."""
+    refuse_devices: bool = True
+    extended_resources: bool = True
+    """Count extended resources that a DeviceClass stands behind as devices of it."""
+    device_mappings: tuple[DeviceMapping, ...] = ()
 
 
 DEFAULT_RULES = RequestRules()
@@ -284,6 +301,7 @@ def hashes(
                 source.tolerations,
                 source.runtime_class,
                 sorted(source.topology.items()),
+                sorted((claim.claim, claim.template) for claim in source.claims),
             )
         )
         amounts.append(
@@ -327,8 +345,11 @@ def _spec(
 
 
 _SPECS_KEPT = 4096
-_specs: dict[tuple[object, ...], _Spec] = {}
-"""What followed from templates met before: workloads of one template share it. A pure function's memory, no state."""
+_specs: dict[tuple[object, ...], tuple[_Spec, PodRules]] = {}
+"""What followed from templates met before: workloads of one template share it. A pure function's memory, no state.
+
+The rules of a namespace are known by identity, and kept, so that no others can come to have it.
+"""
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -337,16 +358,17 @@ def _shared_spec(
     source: WorkloadSource, rules: RequestRules, pod_rules: PodRules, devices: LogicalDevices, priority: int
 ) -> _Spec:
     """`_spec`, worked out once for workloads of the same template."""
-    if pod_rules is not NO_RULES or devices is not NO_DEVICES:
+    if devices is not NO_DEVICES:
         return _spec(source, rules, pod_rules, devices, priority)
     template = _encode((source.pod_sets, source.reclaimable, source.annotations.get(names.ALLOWED_FLAVORS)))
-    key = (template, priority, rules)
-    found = _specs.get(key)
-    if found is None:
-        found = _spec(source, rules, pod_rules, devices, priority)
-        if len(_specs) >= _SPECS_KEPT:
-            _specs.clear()
-        _specs[key] = found
+    key = (template, priority, rules, id(pod_rules))
+    known = _specs.get(key)
+    if known is not None:
+        return known[0]
+    found = _spec(source, rules, pod_rules, devices, priority)
+    if len(_specs) >= _SPECS_KEPT:
+        _specs.clear()
+    _specs[key] = (found, pod_rules)
     return found
 
 
@@ -407,7 +429,7 @@ def workload_info(
         requeue_at=source.requeue_at,
         reclaimable=tuple(sorted(source.reclaimable.items())),
         admission=_admission(source, rules),
-        gated_by=source.annotations.get(GATED_BY_ANNOTATION, ""),
+        gated_by=source.annotations.get(GATED_BY_ANNOTATION, "") if rules.admission_gates else "",
         allowed_flavors=_allowed_flavors(source.annotations.get(names.ALLOWED_FLAVORS)),
         parent_uid=_parent_uid(source),
         replaces=source.annotations.get(names.WORKLOAD_SLICE_REPLACEMENT_FOR, ""),

@@ -6,13 +6,13 @@ for requests. This is applied to the engine's copy only; the object is never cha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from shared.api.quantity import parse
 from shared.model.limit_range import NO_RULES, Limits, PodRules
-from shared.model.sources import ContainerSource, PodSetSource, RequirementSource, TolerationSource
+from shared.model.sources import ClaimSource, ContainerSource, PodSetSource, RequirementSource, TolerationSource
 
 Amounts = Mapping[str, str]
 
@@ -42,6 +42,7 @@ class AdjustedPodSet(msgspec.Struct, frozen=True, kw_only=True):
     node_selector: Mapping[str, str]
     affinity_terms: tuple[tuple[RequirementSource, ...], ...] | None
     tolerations: tuple[TolerationSource, ...]
+    claims: tuple[ClaimSource, ...]
 
 
 def adjusted(pod_set: PodSetSource, rules: PodRules = NO_RULES) -> PodSetSource:
@@ -77,6 +78,7 @@ def adjusted(pod_set: PodSetSource, rules: PodRules = NO_RULES) -> PodSetSource:
         node_selector=pod_set.node_selector,
         affinity_terms=pod_set.affinity_terms,
         tolerations=pod_set.tolerations,
+        claims=pod_set.claims,
     )
 
 
@@ -108,40 +110,52 @@ def _has_limits(pod_set: PodSetSource) -> bool:
     return any(one.limits for one in pod_set.containers) or any(one.limits for one in pod_set.init_containers)
 
 
+Fault = tuple[str, tuple[str, ...]]
+"""Where in the pod's spec (`.containers[0]`; empty: the pod as a whole), and the resources that are wrong there, sorted."""
+
+
+def limit_faults(pod_set: PodSetSource) -> Iterator[Fault]:
+    """Where more is requested than the limit right beside it."""
+    if not _has_limits(pod_set):
+        return
+    pairs = [(at, container.requests, container.limits) for at, container in _containers(pod_set)]
+    pairs.append((".resources", pod_set.pod_requests or {}, pod_set.pod_limits or {}))
+    for at, requests, limits in pairs:
+        above = (r for r, raw in requests.items() if r in limits and parse(raw).nano > parse(limits[r]).nano)
+        if limits and (found := tuple(sorted(above))):
+            yield at, found
+
+
 def over_limit(pod_set: PodSetSource) -> tuple[str, ...]:
     """Resources of which some container, or the pod as a whole, requests more than its own limit; sorted."""
-    if not _has_limits(pod_set):
-        return ()
-    found: set[str] = set()
-    pairs = [(container.requests, container.limits) for container in (*pod_set.init_containers, *pod_set.containers)]
-    pairs.append((pod_set.pod_requests or {}, pod_set.pod_limits or {}))
-    for requests, limits in pairs:
-        if limits:
-            found.update(
-                resource
-                for resource, raw in requests.items()
-                if resource in limits and parse(raw).nano > parse(limits[resource]).nano
-            )
-    return tuple(sorted(found))
+    return tuple(sorted({resource for _, resources in limit_faults(pod_set) for resource in resources}))
+
+
+def range_faults(pod_set: PodSetSource, one_pod: Mapping[str, int], rules: PodRules) -> Iterator[Fault]:
+    """What is beyond the LimitRanges of the namespace. `one_pod` = what one pod requests, in nano-units."""
+    if rules.container.max or rules.container.min:
+        for at, container in _containers(pod_set):
+            requests, limits = _nano(container.requests), _nano(container.limits)
+            # A resource that stands in one of the two only is both.
+            pairs = {
+                r: (requests.get(r, limits.get(r, 0)), limits.get(r, requests.get(r, 0))) for r in requests | limits
+            }
+            highest = {r: max(pair) for r, pair in pairs.items()}
+            lowest = {r: min(pair) for r, pair in pairs.items()}
+            if found := rules.container.exceeded(highest, lowest):
+                yield at, found
+    if found := rules.pod.exceeded(one_pod, one_pod):
+        yield "", found
 
 
 def out_of_bounds(pod_set: PodSetSource, one_pod: Mapping[str, int], rules: PodRules) -> tuple[str, ...]:
-    """Resources beyond the LimitRanges of the namespace, sorted. `one_pod` = what one pod requests, in nano-units."""
-    found: set[str] = set()
-    if rules.container.max or rules.container.min:
-        for container in (*pod_set.init_containers, *pod_set.containers):
-            requests, limits = _nano(container.requests), _nano(container.limits)
-            highest = {
-                name: max(requests.get(name, limits.get(name, 0)), limits.get(name, requests.get(name, 0)))
-                for name in {**requests, **limits}
-            }
-            lowest = {
-                name: min(requests.get(name, limits.get(name, 0)), limits.get(name, requests.get(name, 0)))
-                for name in {**requests, **limits}
-            }
-            found.update(rules.container.exceeded(highest, lowest))
-    found.update(rules.pod.exceeded(one_pod, one_pod))
-    return tuple(sorted(found))
+    """Resources beyond the LimitRanges of the namespace, sorted."""
+    return tuple(sorted({resource for _, resources in range_faults(pod_set, one_pod, rules) for resource in resources}))
+
+
+def _containers(pod_set: PodSetSource) -> Iterator[tuple[str, ContainerSource]]:
+    yield from ((f".initContainers[{i}]", one) for i, one in enumerate(pod_set.init_containers))
+    yield from ((f".containers[{i}]", one) for i, one in enumerate(pod_set.containers))
 
 
 def _nano(amounts: Amounts) -> dict[str, int]:

@@ -90,6 +90,15 @@ def reserve(
     message: str = "",
 ) -> WorkloadStatus:
     """The reservation, with Admitted in the same write unless required checks are not listed yet."""
+    new = hold_quota(status, admission, now, generation, message)
+    listed = {check.name for check in status.admission_checks}
+    return sync_admitted(new, now, generation) if listed.issuperset(required_checks) else new
+
+
+def hold_quota(
+    status: WorkloadStatus, admission: Admission, now: datetime, generation: int, message: str = ""
+) -> WorkloadStatus:
+    """The reservation alone: what kept the workload from having it is over."""
     text = message or f"Quota reserved in ClusterQueue {admission.cluster_queue}"
     conditions = _set(status.conditions, names.QUOTA_RESERVED, True, names.QUOTA_RESERVED, text, now, generation)
     for type_ in (names.EVICTED, names.PREEMPTED, names.BLOCKED_ON_PREEMPTION_GATES):
@@ -97,9 +106,7 @@ def reserve(
         if old is not None and old.status == "True":
             before = f"Previously: {old.message}"
             conditions = _set(conditions, type_, False, names.QUOTA_RESERVED, before, now, generation)
-    new = _with(status, conditions=conditions, admission=admission, resource_requests=())
-    listed = {check.name for check in status.admission_checks}
-    return sync_admitted(new, now, generation) if listed.issuperset(required_checks) else new
+    return _with(status, conditions=conditions, admission=admission, resource_requests=())
 
 
 def unreserve(status: WorkloadStatus, reason: str, message: str, now: datetime, generation: int) -> WorkloadStatus:
@@ -153,6 +160,12 @@ def evict(
         nominated_cluster_names=(),
         unhealthy_nodes=(),
     )
+
+
+def count_requeue(state: RequeueState | None, at: datetime, *, increment: bool) -> RequeueState:
+    """The state after one more requeue not before `at`; only with `increment` it counts towards the limit."""
+    old = state or RequeueState()
+    return RequeueState(count=old.count + increment, requeue_at=_later(old.requeue_at, whole_seconds(at)))
 
 
 def _later(old: datetime | None, new: datetime | None) -> datetime | None:
@@ -305,9 +318,10 @@ def set_requeue_at(status: WorkloadStatus, at: datetime | None, *, clear_state: 
     old = status.requeue_state
     if clear_state:
         return status if old is None else _with(status, requeue_state=None)
-    count = old.count if old is not None else 0
-    time = None if at is None else _later(old.requeue_at if old is not None else None, whole_seconds(at))
-    new = RequeueState(count=count, requeue_at=time) if count or time is not None else None
+    if at is not None:
+        new: RequeueState | None = count_requeue(old, at, increment=False)
+    else:
+        new = RequeueState(count=old.count) if old is not None and old.count else None
     return status if new == old else _with(status, requeue_state=new)
 
 

@@ -32,7 +32,7 @@ class DecisionId(msgspec.Struct, frozen=True, gc=False, array_like=True, order=T
         return f"{self.epoch}/{self.sequence}/{self.index}"
 
 
-class _Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t"):
+class _Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="t"):
     key: str
     """`namespace/name` of the workload."""
     uid: str
@@ -44,7 +44,7 @@ class _Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     """W3C traceparent of the span that decided."""
 
 
-class Admit(_Decision, frozen=True, kw_only=True, omit_defaults=True, tag="decisions.Admit/1"):
+class Admit(_Decision, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="decisions.Admit/1"):
     """Reserve quota; with no check left to pass, admit too."""
 
     cluster_queue: str
@@ -60,7 +60,7 @@ class Admit(_Decision, frozen=True, kw_only=True, omit_defaults=True, tag="decis
     replaced_uid: str = ""
 
 
-class Preempt(_Decision, frozen=True, kw_only=True, omit_defaults=True, tag="decisions.Preempt/1"):
+class Preempt(_Decision, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="decisions.Preempt/1"):
     """Evict this workload for another one. An empty incarnation means whatever state its own Admit, which stands before it in the log, leaves."""
 
     reason: str
@@ -77,7 +77,7 @@ class Preempt(_Decision, frozen=True, kw_only=True, omit_defaults=True, tag="dec
     """Reason of the Evicted condition: Preempted, or FlavorMigration, which sets no Preempted condition."""
 
 
-class SecondPass(_Decision, frozen=True, kw_only=True, omit_defaults=True, tag="decisions.SecondPass/1"):
+class SecondPass(_Decision, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="decisions.SecondPass/1"):
     """Complete the placement of a workload that already holds quota."""
 
     cluster_queue: str
@@ -87,7 +87,9 @@ class SecondPass(_Decision, frozen=True, kw_only=True, omit_defaults=True, tag="
 Decision = Admit | Preempt | SecondPass
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="decisions.Batch/1"):
+class Batch(
+    msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="t", tag="decisions.Batch/1"
+):
     """One or more exact single-head cycles, all-or-nothing in the log."""
 
     author: str
@@ -97,7 +99,13 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class EpochOpened(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="decisions.EpochOpened/1"
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="t",
+    tag="decisions.EpochOpened/1",
 ):
     """First message of an epoch: all earlier decisions without an outcome are void. Nobody decides before these positions."""
 

@@ -14,7 +14,7 @@ import msgspec
 from shared.events.codec import Codec
 
 
-class _Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t"):
+class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="t"):
     namespace: str = ""
     name: str
     uid: str = ""
@@ -55,7 +55,7 @@ class Taint(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     effect: str = ""
 
 
-class Requirement(msgspec.Struct, frozen=True, omit_defaults=True):
+class Requirement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One expression of a label selector or of a node selector term."""
 
     key: str
@@ -63,14 +63,14 @@ class Requirement(msgspec.Struct, frozen=True, omit_defaults=True):
     values: tuple[str, ...] = ()
 
 
-class Selector(msgspec.Struct, frozen=True, omit_defaults=True):
+class Selector(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A label selector; empty matches everything. Where it may be absent, None matches nothing."""
 
     labels: dict[str, str] = {}
     expressions: tuple[Requirement, ...] = ()
 
 
-class Container(msgspec.Struct, frozen=True, omit_defaults=True):
+class Container(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Requests and limits of one container, as written; `sidecar`: an init container that keeps running."""
 
     requests: dict[str, str] = {}
@@ -80,7 +80,15 @@ class Container(msgspec.Struct, frozen=True, omit_defaults=True):
     """`hostPort/containerPort/protocol` of each port: part of the shape that equivalence looks at."""
 
 
-class PodSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PodClaim(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A resource claim of a pod: an existing one by name, or one made of a template."""
+
+    name: str
+    claim: str = ""
+    template: str = ""
+
+
+class PodSet(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One pod set of a workload, its template reduced to what decisions look at."""
 
     name: str = "main"
@@ -99,9 +107,10 @@ class PodSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     template_hash: str = ""
     """Equal for pod templates that are deeply equal."""
     topology: dict[str, str] = {}
+    claims: tuple[PodClaim, ...] = ()
 
 
-class PodSetAssignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PodSetAssignment(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What one pod set got: flavor by resource, and usage for all its pods in base units (milli-cpu, bytes, pieces)."""
 
     name: str
@@ -112,12 +121,12 @@ class PodSetAssignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """delayedTopologyRequest is Pending and there is no topologyAssignment yet."""
 
 
-class Admission(msgspec.Struct, frozen=True, omit_defaults=True):
+class Admission(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     cluster_queue: str
     pod_sets: tuple[PodSetAssignment, ...] = ()
 
 
-class CheckState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CheckState(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The state of one admission check of a workload."""
 
     name: str
@@ -147,7 +156,7 @@ class Owner(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     controller: bool = False
 
 
-class Workload(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.Workload/1"):
+class Workload(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.Workload/1"):
     """A workload. Once finished only a stub is kept: identity, `finished`, queue and admission's ClusterQueue name."""
 
     queue_name: str = ""
@@ -173,9 +182,11 @@ class Workload(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="obje
     incarnation: str = ""
     owners: tuple[Owner, ...] = ()
     annotations: dict[str, str] = {}
-    """Only those that decisions or checks read (gates, boost, `provreq.kueue.x-k8s.io/`)."""
+    """Only those that decisions, checks (gates, boost, `provreq.kueue.x-k8s.io/`) or custom metric labels read."""
     job_uid: str = ""
     finished: bool = False
+    labels: dict[str, str] = {}
+    """Only those that custom metric labels read."""
 
 
 class FlavorQuota(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -187,30 +198,30 @@ class FlavorQuota(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     lending_limit: str | None = None
 
 
-class Flavor(msgspec.Struct, frozen=True, omit_defaults=True):
+class Flavor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     name: str
     quotas: tuple[FlavorQuota, ...] = ()
 
 
-class ResourceGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+class ResourceGroup(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     covered: tuple[str, ...] = ()
     flavors: tuple[Flavor, ...] = ()
 
 
-class CheckRule(msgspec.Struct, frozen=True, omit_defaults=True):
+class CheckRule(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """An admission check of a ClusterQueue; no flavors means all."""
 
     name: str
     on_flavors: tuple[str, ...] = ()
 
 
-class QueueUsage(msgspec.Struct, frozen=True, omit_defaults=True):
+class QueueUsage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """status.flavorsReservation or flavorsUsage: (flavor, resource, total, borrowed) in base units."""
 
     rows: tuple[tuple[str, str, int, int], ...] = ()
 
 
-class ClusterQueue(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.ClusterQueue/1"):
+class ClusterQueue(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.ClusterQueue/1"):
     cohort: str = ""
     strategy: Literal["StrictFIFO", "BestEffortFIFO"] = "BestEffortFIFO"
     groups: tuple[ResourceGroup, ...] = ()
@@ -238,9 +249,12 @@ class ClusterQueue(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="
     status_reservation: QueueUsage = QueueUsage()
     status_usage: QueueUsage = QueueUsage()
     conditions: tuple[Condition, ...] = ()
+    labels: dict[str, str] = {}
+    """Only those that metrics read, as with the annotations."""
+    annotations: dict[str, str] = {}
 
 
-class LocalQueue(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.LocalQueue/1"):
+class LocalQueue(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.LocalQueue/1"):
     cluster_queue: str = ""
     stop_policy: str = "None"
     fair_weight: str = "1"
@@ -254,24 +268,30 @@ class LocalQueue(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="ob
     status_reservation: QueueUsage = QueueUsage()
     status_usage: QueueUsage = QueueUsage()
     conditions: tuple[Condition, ...] = ()
+    labels: dict[str, str] = {}
+    """Only those that metrics read, as with the annotations."""
+    annotations: dict[str, str] = {}
 
 
-class Cohort(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.Cohort/1"):
+class Cohort(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.Cohort/1"):
     parent: str = ""
     groups: tuple[ResourceGroup, ...] = ()
     fair_weight: str = "1"
     weighted_share: int | None = None
     """status.fairSharing.weightedShare; None = no such status."""
+    labels: dict[str, str] = {}
+    """Only those that metrics read, as with the annotations."""
+    annotations: dict[str, str] = {}
 
 
-class ResourceFlavor(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.ResourceFlavor/1"):
+class ResourceFlavor(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.ResourceFlavor/1"):
     node_labels: dict[str, str] = {}
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str = ""
 
 
-class AdmissionCheck(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.AdmissionCheck/1"):
+class AdmissionCheck(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.AdmissionCheck/1"):
     controller: str
     parameters_kind: str = ""
     parameters_group: str = ""
@@ -280,21 +300,21 @@ class AdmissionCheck(_Object, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class WorkloadPriorityClass(
-    _Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.WorkloadPriorityClass/1"
+    _Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.WorkloadPriorityClass/1"
 ):
     value: int = 0
 
 
-class Namespace(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.Namespace/1"):
+class Namespace(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.Namespace/1"):
     labels: dict[str, str] = {}
 
 
-class Topology(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.Topology/1"):
+class Topology(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.Topology/1"):
     levels: tuple[str, ...] = ()
 
 
 class ProvisioningRequestConfig(
-    _Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.ProvisioningRequestConfig/1"
+    _Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.ProvisioningRequestConfig/1"
 ):
     class_name: str
     parameters: dict[str, str] = {}
@@ -307,7 +327,9 @@ class ProvisioningRequestConfig(
     merge_policy: str = ""
 
 
-class ProvisioningRequest(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.ProvisioningRequest/1"):
+class ProvisioningRequest(
+    _Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.ProvisioningRequest/1"
+):
     class_name: str = ""
     parameters: dict[str, str] = {}
     pod_sets: tuple[tuple[str, int], ...] = ()
@@ -317,13 +339,54 @@ class ProvisioningRequest(_Object, frozen=True, kw_only=True, omit_defaults=True
     class_details: dict[str, str] = {}
 
 
-class PodTemplate(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.PodTemplate/1"):
+class PodTemplate(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.PodTemplate/1"):
     """A PodTemplate that Sluice made for a ProvisioningRequest: its existence and owners."""
 
     owners: tuple[Owner, ...] = ()
 
 
-class Epoch(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.Epoch/1"):
+class LimitItem(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """One item of a LimitRange; quantities by resource, as written."""
+
+    type: str
+    max: dict[str, str] = {}
+    min: dict[str, str] = {}
+    default: dict[str, str] = {}
+    default_request: dict[str, str] = {}
+
+
+class LimitRange(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.LimitRange/1"):
+    """Defaults and bounds of the pods of a namespace."""
+
+    items: tuple[LimitItem, ...] = ()
+
+
+class RuntimeClass(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.RuntimeClass/1"):
+    overhead: dict[str, str] = {}
+    """overhead.podFixed, as written."""
+
+
+class DeviceClass(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.DeviceClass/1"):
+    extended_resource: str = ""
+    """The extended resource by which pods may ask for devices of this class; empty: by claims only."""
+
+
+class DeviceRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """One request of a claim template: so many devices of a class, or what it is instead, which cannot be counted."""
+
+    name: str = ""
+    device_class: str = ""
+    count: int = 1
+    unsupported: str = ""
+
+
+class ResourceClaimTemplate(
+    _Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.ResourceClaimTemplate/1"
+):
+    requests: tuple[DeviceRequest, ...] = ()
+
+
+class Epoch(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.Epoch/1"):
     """Which epoch is open; `name` is the shard, `version` the epoch. Written by the gateway after EpochOpened (R1)."""
 
     opened_ns: int = 0
@@ -331,7 +394,7 @@ class Epoch(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects
     """Nobody decides before having read OBJECTS up to here."""
 
 
-class Tombstone(_Object, frozen=True, kw_only=True, omit_defaults=True, tag="objects.Tombstone/1"):
+class Tombstone(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="objects.Tombstone/1"):
     """The object is gone; `version` is that of its deletion, or of the list that no longer held it."""
 
 
@@ -348,6 +411,10 @@ Object = (
     | ProvisioningRequestConfig
     | ProvisioningRequest
     | PodTemplate
+    | LimitRange
+    | RuntimeClass
+    | DeviceClass
+    | ResourceClaimTemplate
     | Epoch
     | Tombstone
 )
@@ -365,6 +432,10 @@ KINDS: dict[str, type[Object]] = {
     "provisioningrequestconfig": ProvisioningRequestConfig,
     "provisioningrequest": ProvisioningRequest,
     "podtemplate": PodTemplate,
+    "limitrange": LimitRange,
+    "runtimeclass": RuntimeClass,
+    "deviceclass": DeviceClass,
+    "resourceclaimtemplate": ResourceClaimTemplate,
     "epoch": Epoch,
 }
 """The kind token of a subject, and what it carries (or a Tombstone)."""

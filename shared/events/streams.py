@@ -29,8 +29,8 @@ SERVICES = (
 READER = "events_reader"
 """The user of external tools: its own account, live public events and nothing else."""
 
-REPLICAS = 4
-"""Instances of one service that may read at once; consumer names carry the number."""
+REPLICAS = 8
+"""Instances of one service that may read at once: so many names of consumers each has. Which one an instance takes is found out when it opens one."""
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,8 +106,8 @@ STREAMS: tuple[Stream, ...] = (
 )
 
 LEASES_BUCKET = "LEASES"
-LEASE_HOLDERS = ("scheduler", "queue_manager", "preemptor")
-"""Roles that run one active instance; the gateway's lease is a Kubernetes Lease."""
+LEASE_HOLDERS = ("scheduler", "queue_manager", "preemptor", "provisioning_request", "metrics")
+"""Roles of which one instance is active, acts first (provisioning_request) or counts (metrics); the gateway's lease is a Kubernetes Lease."""
 LEASE_TTL_S = 3
 
 RPC_CALLS: dict[str, tuple[str, ...]] = {

@@ -24,6 +24,8 @@ def escape(text: str) -> str:
         return "%5F"
     if not text:
         return "%"
+    if _UNESCAPED.fullmatch(text):
+        return text
     return "".join(chr(b) if b in _PLAIN else f"%{b:02X}" for b in text.encode())
 
 

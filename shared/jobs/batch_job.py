@@ -2,6 +2,9 @@
 
 A stop takes three idempotent writes (job specification 13.1): the annotation `stopping` makes a Job that is suspended already look as if it ran until
 its template is restored. The API server lets scheduling directives of a Job change only while it is suspended and its start time is cleared.
+
+A Job whose end its controller has seen (SuccessCriteriaMet, FailureTarget) ends by itself and is not stopped any more. It may have been stopped just
+before: then it has no start time, without which the API server takes no Complete or Failed, and its controller would try for ever. So it gets one again.
 """
 
 from shared.api import names
@@ -87,6 +90,10 @@ class BatchJob:
         return merge_patch.diff(job, started)
 
     def stop(self, job: JsonObject, restore: tuple[JobPodSet, ...]) -> StopStep | None:
+        if _ending(job):
+            if not _spec(job).suspend or text(job, "status", "startTime"):
+                return None
+            return StopStep(patch={"status": {"startTime": text(job, "metadata", "creationTimestamp")}}, status=True)
         if not _spec(job).suspend:
             # With the mark from the start: a gateway that dies between the writes finds the rest of them to do.
             patch: JsonObject = {"spec": {"suspend": True}, "metadata": {"annotations": {names.STOPPING: "true"}}}
@@ -145,6 +152,13 @@ def _spec(job: JsonObject) -> _Spec:
 
 def _status(job: JsonObject) -> _Status:
     return view(job, _Status, "status")
+
+
+def _ending(job: JsonObject) -> bool:
+    """Its controller has seen how it ends, and will say so."""
+    return any(
+        c.type in ("SuccessCriteriaMet", "FailureTarget") and c.status == "True" for c in _status(job).conditions
+    )
 
 
 def _stopping(job: JsonObject) -> bool:

@@ -9,7 +9,8 @@ from shared.jobs.manifest import JsonObject
 def diff(old: JsonObject, new: JsonObject) -> JsonObject:
     """The patch that makes `new` of `old`; empty when they are equal. Null stands for removal, so explicit nulls count as absent."""
     patch: JsonObject = {}
-    for key in old.keys() | new.keys():
+    # The order of the keys, too, is that of the manifests: one input, one patch.
+    for key in {**old, **new}:
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
             inner = diff(before, after)

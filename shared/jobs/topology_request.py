@@ -9,16 +9,11 @@ from shared.api import names
 from shared.jobs.manifest import JsonObject, texts
 from shared.jobs.podset_info import PermanentError
 
-_SLICE_TOPOLOGY = f"{names.GROUP}/podset-slice-required-topology"
-_SLICE_SIZE = f"{names.GROUP}/podset-slice-size"
-_CONSTRAINTS = f"{names.GROUP}/podset-slice-required-topology-constraints"
-_GROUP_NAME = f"{names.GROUP}/podset-group-name"
-
-_TRUE = ("1", "t", "T", "true", "TRUE", "True")
-_FALSE = ("0", "f", "F", "false", "FALSE", "False")
+TRUE = ("1", "t", "T", "true", "TRUE", "True")
+FALSE = ("0", "f", "F", "false", "FALSE", "False")
 
 
-class _Constraint(msgspec.Struct, frozen=True):
+class SliceConstraint(msgspec.Struct, frozen=True):
     topology: str
     size: int
 
@@ -35,7 +30,7 @@ def topology_request(
         request["preferred"] = preferred
     elif names.PODSET_UNCONSTRAINED_TOPOLOGY in annotations:
         request["unconstrained"] = _boolean(annotations[names.PODSET_UNCONSTRAINED_TOPOLOGY])
-    if (group := annotations.get(_GROUP_NAME)) and ("required" in request or "preferred" in request):
+    if (group := annotations.get(names.PODSET_GROUP_NAME)) and ("required" in request or "preferred" in request):
         request["podSetGroupName"] = group
     request |= _slices(annotations)
     if index_label:
@@ -48,26 +43,28 @@ def topology_request(
 
 
 def _slices(annotations: dict[str, str]) -> JsonObject:
-    if _CONSTRAINTS in annotations:
+    if names.PODSET_SLICE_CONSTRAINTS in annotations:
         try:
-            constraints = msgspec.json.decode(annotations[_CONSTRAINTS], type=list[_Constraint])
+            constraints = msgspec.json.decode(annotations[names.PODSET_SLICE_CONSTRAINTS], type=list[SliceConstraint])
         except msgspec.DecodeError as error:
-            raise PermanentError(f"annotation {_CONSTRAINTS}: {error}") from error
+            raise PermanentError(f"annotation {names.PODSET_SLICE_CONSTRAINTS}: {error}") from error
         if not 1 <= len(constraints) <= 3:
-            raise PermanentError(f"annotation {_CONSTRAINTS}: must have 1 to 3 entries")
+            raise PermanentError(f"annotation {names.PODSET_SLICE_CONSTRAINTS}: must have 1 to 3 entries")
         return {"podsetSliceRequiredTopologyConstraints": [msgspec.to_builtins(c) for c in constraints]}
-    if _SLICE_TOPOLOGY in annotations and _SLICE_SIZE in annotations:
+    if names.PODSET_SLICE_TOPOLOGY in annotations and names.PODSET_SLICE_SIZE in annotations:
         try:
-            size = int(annotations[_SLICE_SIZE])
+            size = int(annotations[names.PODSET_SLICE_SIZE])
         except ValueError as error:
-            raise PermanentError(f"annotation {_SLICE_SIZE}: {annotations[_SLICE_SIZE]!r} is not an integer") from error
-        return {"podSetSliceRequiredTopology": annotations[_SLICE_TOPOLOGY], "podSetSliceSize": size}
+            raise PermanentError(
+                f"annotation {names.PODSET_SLICE_SIZE}: {annotations[names.PODSET_SLICE_SIZE]!r} is not an integer"
+            ) from error
+        return {"podSetSliceRequiredTopology": annotations[names.PODSET_SLICE_TOPOLOGY], "podSetSliceSize": size}
     return {}
 
 
 def _boolean(value: str) -> bool:
-    if value in _TRUE:
+    if value in TRUE:
         return True
-    if value in _FALSE:
+    if value in FALSE:
         return False
     raise PermanentError(f"annotation {names.PODSET_UNCONSTRAINED_TOPOLOGY}: {value!r} is not a boolean")

@@ -7,29 +7,31 @@ time-out, and one new try after the credentials were renewed. Everything else is
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Self
 
 import aiohttp
 import msgspec
 from multidict import CIMultiDict
-from yarl import URL
 
 from shared.kube import credentials
-from shared.kube.errors import ApiError, TooManyRequests, Unauthorized, Unreachable, error_of
-from shared.kube.resources import Resource
+from shared.kube.errors import ApiError, TooManyRequests, Unauthorized, Unreachable, WritesHeld, error_of
+from shared.kube.resources import LEASES, Resource
+from shared.kube.transport import NO_QUERY, HttpTransport, Request, Transport
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
+READS = ("get", "list", "watch")
+
 OnCall = Callable[[str, str, str, int, float], None]
 """(verb, plural, subresource, HTTP status or 0, seconds) of every call, for counting."""
 
-NO_QUERY: Mapping[str, str] = {}
-DRY_RUN: Mapping[str, str] = {"dryRun": "All"}
+_DRY_RUN = {"dryRun": "All"}
 """Everything but the storing."""
+_DISCOVERY = Resource("", "", "", "")
+"""Its documents belong to no resource."""
 
 
 class _Preconditions(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -40,17 +42,18 @@ class _Preconditions(msgspec.Struct, omit_defaults=True, rename="camel"):
 class _DeleteOptions(msgspec.Struct, omit_defaults=True, rename="camel"):
     preconditions: _Preconditions | None = None
     propagation_policy: str = ""
+    dry_run: tuple[str, ...] = ()
+    """Here, not in the query, which the server does not read where there is a body."""
 
 
 class KubeClient:
     """One identity at one API server; use `connect`. Safe to share between tasks."""
 
-    def __init__(
-        self, who: credentials.Credentials, session: aiohttp.ClientSession, *, timeout_s: float, on_call: OnCall | None
-    ) -> None:
-        self._who = who
-        self._session = session
+    def __init__(self, transport: Transport, *, timeout_s: float = 2.0, on_call: OnCall | None = None) -> None:
+        self._transport = transport
         self._on_call = on_call
+        self.may_write: Callable[[], bool] = lambda: True
+        """Asked before each write but that of a Lease: while it says no, writes raise WritesHeld instead of being sent."""
         self.timeout_s = timeout_s
         """Time-out of a call in seconds, unless the call gives its own."""
 
@@ -62,18 +65,18 @@ class KubeClient:
 
     async def close(self) -> None:
         """Close all connections; calls in flight end with Unreachable."""
-        await self._session.close()
+        await self._transport.close()
 
     async def get(
         self, resource: Resource, namespace: str, name: str, *, subresource: str = "", timeout_s: float | None = None
     ) -> bytes:
         """One object. Raises NotFound and other ApiErrors."""
-        return await self._call("get", "GET", resource, namespace, name, subresource, timeout_s=timeout_s)
+        return await self._call(Request("get", resource, namespace, name, subresource), timeout_s=timeout_s)
 
     async def discover(self, path: str) -> bytes:
         """A document of discovery: `/apis`, `/apis/batch/v1`, `/version`. Raises ApiErrors."""
         deadline = asyncio.get_running_loop().time() + self.timeout_s
-        return await self._once("GET", path, NO_QUERY, None, "application/json", deadline)
+        return await self._once(Request("get", _DISCOVERY, document=path), deadline)
 
     async def list_page(
         self,
@@ -84,16 +87,14 @@ class KubeClient:
         timeout_s: float | None = None,
     ) -> bytes:
         """One page of a list (`limit` and `continue` go into the query). See list_watch for whole lists."""
-        return await self._call("list", "GET", resource, namespace, query=query, timeout_s=timeout_s)
+        return await self._call(Request("list", resource, namespace, query=query), timeout_s=timeout_s)
 
     async def create(
         self, resource: Resource, namespace: str, body: bytes, *, field_manager: str = "", dry_run: bool = False
     ) -> bytes:
         """The object as created. Raises AlreadyExists and other ApiErrors."""
-        query = DRY_RUN if dry_run else NO_QUERY
-        return await self._call(
-            "create", "POST", resource, namespace, body=body, field_manager=field_manager, query=query
-        )
+        query = _query(field_manager, dry_run)
+        return await self._call(Request("create", resource, namespace, query=query, body=body))
 
     async def patch(
         self,
@@ -108,17 +109,13 @@ class KubeClient:
         dry_run: bool = False,
     ) -> bytes:
         """The object as patched. A `metadata.resourceVersion` in the body is a precondition: Conflict if it is not the current one."""
-        return await self._call(
-            "patch", "PATCH", resource, namespace, name, subresource, body=body, content_type=content_type,
-            field_manager=field_manager, query=DRY_RUN if dry_run else NO_QUERY,
-        )  # fmt: skip
+        query = _query(field_manager, dry_run)
+        return await self._call(Request("patch", resource, namespace, name, subresource, query, body, content_type))
 
     async def apply(self, resource: Resource, namespace: str, name: str, body: bytes, *, field_manager: str) -> bytes:
         """Server-side apply of a whole manifest (JSON or YAML), taking over the fields that others set. The object as applied."""
-        return await self._call(
-            "patch", "PATCH", resource, namespace, name, body=body, content_type=APPLY_PATCH,
-            field_manager=field_manager, query={"force": "true"},
-        )  # fmt: skip
+        query = {"force": "true", "fieldManager": field_manager}
+        return await self._call(Request("patch", resource, namespace, name, "", query, body, APPLY_PATCH))
 
     async def put(
         self,
@@ -131,9 +128,8 @@ class KubeClient:
         field_manager: str = "",
     ) -> bytes:
         """The object as replaced."""
-        return await self._call(
-            "update", "PUT", resource, namespace, name, subresource, body=body, field_manager=field_manager
-        )
+        query = _query(field_manager)
+        return await self._call(Request("update", resource, namespace, name, subresource, query, body))
 
     async def delete(
         self,
@@ -148,60 +144,33 @@ class KubeClient:
     ) -> bytes:
         """The object (or a Status). With `uid` or `version` only that very object or state: Conflict otherwise."""
         conditions = _Preconditions(uid, str(version) if version else "") if uid or version else None
-        body = msgspec.json.encode(_DeleteOptions(conditions, propagation))
-        query = DRY_RUN if dry_run else NO_QUERY
-        return await self._call("delete", "DELETE", resource, namespace, name, body=body, query=query)
+        body = msgspec.json.encode(_DeleteOptions(conditions, propagation, ("All",) if dry_run else ()))
+        return await self._call(Request("delete", resource, namespace, name, body=body))
 
-    async def watch(
+    def watch(
         self, resource: Resource, namespace: str, *, query: Mapping[str, str], idle_s: float
     ) -> AsyncGenerator[list[bytes], None]:
-        """First an empty list: the watch is open. Then its lines as they come, at least one a step; ends when the server ends it, or nothing came for `idle_s`.
-        Raises ApiErrors when it cannot begin, Unreachable when the connection breaks."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.timeout_s, sock_read=idle_s)
-        rest = b""
-        try:
-            async with self._request("GET", resource.path(namespace), {**query, "watch": "1"}, timeout) as response:
-                if response.status != 200:
-                    raise error_of(response.status, await response.read(), response.headers.get("Retry-After", ""))
-                yield []
-                async for chunk in response.content.iter_any():
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    if lines:
-                        yield [line for line in lines if line]
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(0, "Unreachable", _text(error)) from error
+        """First an empty list: the watch is open. Then its lines as they come, at least one a step; ends when the server ends it.
+        Raises ApiErrors when it cannot begin, Unreachable when the connection breaks or nothing came for `idle_s`."""
+        request = Request("watch", resource, namespace, query={**query, "watch": "1"})
+        return self._transport.stream(request, connect_s=self.timeout_s, idle_s=idle_s)
 
     async def renew(self) -> None:
         """Load the credentials anew, e.g. after a token file rotated. Raises CredentialsError."""
-        await self._who.renew()
+        await self._transport.renew()
 
-    async def _call(
-        self,
-        verb: str,
-        method: str,
-        resource: Resource,
-        namespace: str,
-        name: str = "",
-        subresource: str = "",
-        *,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        field_manager: str = "",
-        query: Mapping[str, str] = NO_QUERY,
-        timeout_s: float | None = None,
-    ) -> bytes:
+    async def _call(self, request: Request, *, timeout_s: float | None = None) -> bytes:
+        if request.verb not in READS and request.resource != LEASES and not self.may_write():
+            raise WritesHeld(0, "WritesHeld", "not the time to write")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
-        path = resource.path(namespace, name, subresource)
-        if field_manager:
-            query = {**query, "fieldManager": field_manager}
         renewed = False
         while True:
             started = loop.time()
             try:
-                data = await self._once(method, path, query, body, content_type, deadline)
+                data = await self._once(request, deadline)
             except ApiError as error:
-                self._count(verb, resource, subresource, error.status, loop.time() - started)
+                self._count(request, error.status, loop.time() - started)
                 if isinstance(error, Unauthorized) and not renewed:
                     renewed = True
                     await self.renew()
@@ -210,54 +179,29 @@ class KubeClient:
                 else:
                     raise
             else:
-                self._count(verb, resource, subresource, 200, loop.time() - started)
+                self._count(request, 200, loop.time() - started)
                 return data
 
-    async def _once(
-        self, method: str, path: str, query: Mapping[str, str], body: bytes | None, content_type: str, deadline: float
-    ) -> bytes:
-        timeout = aiohttp.ClientTimeout(total=None)
-        headers = {"Content-Type": content_type} if body is not None else {}
+    async def _once(self, request: Request, deadline: float) -> bytes:
         try:
-            async with (
-                asyncio.timeout_at(deadline),
-                self._request(method, path, query, timeout, headers, body) as response,
-            ):
-                data = await response.read()
-                if response.status >= 300:
-                    raise error_of(response.status, data, response.headers.get("Retry-After", ""))
-                return data
+            async with asyncio.timeout_at(deadline):
+                answer = await self._transport.call(request)
         except TimeoutError as error:
             raise Unreachable(0, "Unreachable", "no answer in time") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(0, "Unreachable", _text(error)) from error
+        if answer.status >= 300:
+            raise error_of(answer.status, answer.body, answer.retry_after)
+        return answer.body
 
-    @contextlib.asynccontextmanager
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        timeout: aiohttp.ClientTimeout,
-        headers: Mapping[str, str] = NO_QUERY,
-        body: bytes | None = None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        authorization = await self._who.authorization()
-        sent = {**headers, "Authorization": authorization} if authorization else dict(headers)
-        url = URL(self._who.server + path, encoded=True)
-        async with self._session.request(
-            method, url.with_query(query) if query else url, data=body, headers=sent, timeout=timeout,
-            server_hostname=self._who.server_name, proxy=self._who.proxy,
-        ) as response:  # fmt: skip
-            yield response
-
-    def _count(self, verb: str, resource: Resource, subresource: str, status: int, seconds: float) -> None:
+    def _count(self, request: Request, status: int, seconds: float) -> None:
         if self._on_call is not None:
-            self._on_call(verb, resource.plural, subresource, status, seconds)
+            self._on_call(request.verb, request.resource.plural, request.subresource, status, seconds)
 
 
-def _text(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+def _query(field_manager: str, dry_run: bool = False) -> Mapping[str, str]:
+    if not field_manager:
+        return _DRY_RUN if dry_run else NO_QUERY
+    managed = {"fieldManager": field_manager}
+    return {**managed, **_DRY_RUN} if dry_run else managed
 
 
 async def connect(
@@ -286,4 +230,4 @@ async def connect(
         headers.append(("Impersonate-User", impersonate_user))
         headers.extend(("Impersonate-Group", group) for group in impersonate_groups)
     session = aiohttp.ClientSession(connector=connector, headers=CIMultiDict(headers), read_bufsize=1 << 20)
-    return KubeClient(who, session, timeout_s=timeout_s, on_call=on_call)
+    return KubeClient(HttpTransport(who, session), timeout_s=timeout_s, on_call=on_call)

@@ -71,6 +71,10 @@ class Unreachable(Unavailable):
     """No connection, a broken one, or no answer within the time-out."""
 
 
+class WritesHeld(Unavailable):
+    """Not sent: we may not write now (see KubeClient.may_write)."""
+
+
 class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: int = 0
 

@@ -2,12 +2,14 @@
 
 1. Read the Lease. Nobody's, released, or unchanged for its whole duration on our clock: take it, guarded by its resourceVersion.
 2. Held: renew every `renew_s`. What `annotations` holds travels with the renewals; `save()` writes it at once.
-3. A renewal that was refused, or none that succeeded for `duration_s` less half a `renew_s`: lost. `lost` is set and `run` returns, before
-   anybody else can have it.
-4. Cancelled while held: give the Lease up, so that a standby need not wait.
+3. No renewal that succeeded for `duration_s` less half a `renew_s`: in doubt, before anybody else can have it. `is_held` is false, and true again
+   once a renewal succeeds: each is guarded by the version of the one before it, so nobody had it meanwhile. An API server that is slow for a moment
+   costs that moment, and not a new start on top.
+4. Held by somebody else, or gone: lost. `lost` is set and `run` returns.
+5. Cancelled while held: give the Lease up, so that a standby need not wait (`release`).
 
-Times of other machines are never compared with ours. Nothing here stops work: who works under the Lease watches `lost`, and every write has
-preconditions of its own (R2).
+Times of other machines are never compared with ours. Nothing here stops work: who works under the Lease asks `is_held` before a write and watches
+`lost`, and every write has preconditions of its own (R2).
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ from shared.kube.resources import LEASES
 
 log = logging.getLogger("sluice.kube.lease")
 
+_LOOKS_PER_RENEWAL = 4
+
 
 class LeaseLost(Exception):
-    """Somebody else is, or may be, active now."""
+    """Somebody else is active now."""
 
 
 class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -66,6 +70,7 @@ class LeaderLease:
         identity: str,
         duration_s: float = 3.0,
         renew_s: float = 1.0,
+        release: bool = True,
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -73,6 +78,7 @@ class LeaderLease:
         self.identity = identity
         self._duration_s = duration_s
         self._renew_s = renew_s
+        self._release_when_cancelled = release
         self.annotations: dict[str, str] = {}
         """Of the Lease: as found until it is held, then what is written with the next renewal. Keys cannot be removed."""
         self.held = asyncio.Event()
@@ -86,10 +92,11 @@ class LeaderLease:
 
     @property
     def is_held(self) -> bool:
-        """Held, and not yet lost. The clock counts, so that a process that was stopped for a while knows before it does anything."""
+        """Held, and beyond doubt. The clock counts, so that a process that was stopped for a while knows before it does anything."""
         if not self.held.is_set() or self.lost.is_set():
             return False
-        return asyncio.get_running_loop().time() < self._renewed_at + self._duration_s
+        # Others count from when they saw the last renewal, which was after it began.
+        return asyncio.get_running_loop().time() < self._renewed_at + self._duration_s - self._renew_s / 2
 
     async def run(self) -> None:
         """Acquire, renew, and release when cancelled. Returns when the Lease is lost."""
@@ -97,43 +104,45 @@ class LeaderLease:
             while True:
                 if await self._try_acquire():
                     break
-                await asyncio.sleep(self._renew_s)
+                # The holder's time counts from when we saw its last renewal: the sooner that is, the sooner we take over.
+                await asyncio.sleep(self._renew_s / _LOOKS_PER_RENEWAL)
             log.info("active", extra={"lease": f"{self._namespace}/{self._name}", "identity": self.identity})
             self.held.set()
             await self._keep()
         finally:
-            if self.is_held:
+            if self.held.is_set() and not self.lost.is_set():
                 self.lost.set()
-                await self._release()
+                if self._release_when_cancelled:
+                    await self._release()
 
     async def save(self, annotations: dict[str, str]) -> None:
-        """Write these annotations now. Raises LeaseLost, or the ApiError of the write (try again)."""
+        """Write these annotations now. Raises LeaseLost, or the ApiError of the write, also while it is in doubt (try again)."""
         self.annotations.update(annotations)
-        if not self.is_held:
+        if not self.held.is_set() or self.lost.is_set():
             raise LeaseLost(f"{self._namespace}/{self._name} is not held")
         if not await self._renew():
             raise LeaseLost(f"{self._namespace}/{self._name} was taken by somebody else")
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
-        pause = self._renew_s
+        pause, in_doubt = self._renew_s, False
         while not self.lost.is_set():
             await asyncio.sleep(pause)
-            # Others count from when they saw the last renewal, which was after it began.
-            deadline = self._renewed_at + self._duration_s - self._renew_s / 2
             try:
-                async with asyncio.timeout_at(deadline):
-                    if not await self._renew():
-                        log.error("lease taken by somebody else")
-                        return
-            except TimeoutError:
-                log.error("lease lost: not renewed in time")
-                self.lost.set()
+                if not await self._renew():
+                    log.error("lease taken by somebody else")
+                    return
             except ApiError as error:
                 log.warning("lease not renewed: %s", error)
-                pause = min(self._renew_s / 4, max(0.0, deadline - loop.time()))
+                if not in_doubt and not self.is_held:
+                    in_doubt = True
+                    log.error("lease in doubt: not renewed in time")
+                pause = self._renew_s / 4
             else:
-                # From when the renewal began, as the deadline is: a slow answer must not eat the time of the next one.
+                if in_doubt:
+                    in_doubt = False
+                    log.warning("lease held again: nobody else had it")
+                # From when the renewal began: a slow answer must not eat the time of the next one.
                 pause = max(0.0, self._renewed_at + self._renew_s - loop.time())
 
     async def _try_acquire(self) -> bool:
@@ -215,10 +224,20 @@ class LeaderLease:
         seen = self._seen
         if seen is None:
             return
-        spec = msgspec.structs.replace(seen.spec, holder_identity="", renew_time=_micro_time())
-        free = _Lease(_Metadata(resource_version=seen.metadata.resource_version, annotations=self.annotations), spec)
         try:
-            await self._client.patch(LEASES, self._namespace, self._name, msgspec.json.encode(free))
+            for _ in range(2):
+                spec = msgspec.structs.replace(seen.spec, holder_identity="", renew_time=_micro_time())
+                version = seen.metadata.resource_version
+                free = _Lease(_Metadata(resource_version=version, annotations=self.annotations), spec)
+                try:
+                    await self._client.patch(LEASES, self._namespace, self._name, msgspec.json.encode(free))
+                    return
+                except Conflict:
+                    # Mostly our own renewal, which was on its way when we were cancelled.
+                    found = await self._read()
+                    if found is None or found.spec.holder_identity != self.identity:
+                        return
+                    seen = found
         except ApiError as error:
             log.warning("lease not released: %s", error)
 

@@ -1,7 +1,8 @@
 """All objects of one resource, then every change, for ever: what a watcher must get right about lists and watches.
 
 1. List in pages, at one version of the collection (`Listed`). A continue token that expired starts the list again.
-2. Watch from that version with bookmarks, each watch bounded in time; a watch that ends goes on where it stopped.
+2. Watch from that version with bookmarks, each watch bounded in time; a watch that ends goes on where it stopped. Once it is open the server is asked
+   whether it has that version at all: one whose data was restored from a backup keeps a watch from the future open, and silent.
 3. A version that is too old (410), or a call of `relist()`: from 1.
 4. Anything else that goes wrong: `Down`, a pause that grows, then go on. A kind that the server does not know is `Down` with
    `not_served` and asked for again at longer pauses.
@@ -20,14 +21,15 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from shared.kube.client import NO_QUERY, KubeClient
+from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, Gone, NotFound, error_of
 from shared.kube.resources import Resource
+from shared.kube.transport import NO_QUERY
 
 T = TypeVar("T")
 
 _TOO_NEW = "Too large resource version"
-"""What the API server says of a version that it has not reached: its data was restored from a backup."""
+"""What the API server says of a list at a version that it has not reached: its data was restored from a backup."""
 
 
 class ObjectReference(msgspec.Struct, frozen=True, gc=False):
@@ -227,6 +229,11 @@ class ListWatch(Generic[T]):
             # Decoding a page holds the loop; let the writers have their turn between two of them.
             await asyncio.sleep(0)
 
+    async def _check_reached(self, version: int) -> None:
+        """Raises the error that says so when the server has not reached the version."""
+        query = {**self._query, "limit": "1", "resourceVersion": str(version)}
+        await self._client.list_page(self.resource, self._namespace, query=query, timeout_s=self._timing.list_timeout_s)
+
     def _decoded(self, raw: bytes, malformed: list[ObjectReference]) -> T | None:
         try:
             return self._decode(raw)
@@ -252,6 +259,8 @@ class ListWatch(Generic[T]):
                 items: list[Item[T]] = []
                 trouble: ApiError | None = None
                 if not lines:
+                    # Asked behind the opening: a restore after this answer breaks the watch.
+                    await self._check_reached(version)
                     # Nothing may happen for long; that the watch is open again is news.
                     items.append(Bookmark(self._version or 0))
                 for line in lines:

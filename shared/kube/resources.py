@@ -45,12 +45,18 @@ ADMISSION_CHECKS: Final = _queueing("admissionchecks", names.ADMISSION_CHECK)
 WORKLOAD_PRIORITY_CLASSES: Final = _queueing("workloadpriorityclasses", names.WORKLOAD_PRIORITY_CLASS)
 TOPOLOGIES: Final = _queueing("topologies", names.TOPOLOGY)
 PROVISIONING_REQUEST_CONFIGS: Final = _queueing("provisioningrequestconfigs", names.PROVISIONING_REQUEST_CONFIG)
+MULTIKUEUE_CLUSTERS: Final = _queueing("multikueueclusters", names.MULTIKUEUE_CLUSTER)
+MULTIKUEUE_CONFIGS: Final = _queueing("multikueueconfigs", names.MULTIKUEUE_CONFIG)
 
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 PODS: Final = Resource("", "v1", "pods", "Pod")
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 POD_TEMPLATES: Final = Resource("", "v1", "podtemplates", "PodTemplate")
+LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange")
+RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+CLAIM_TEMPLATES: Final = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 PRIORITY_CLASSES: Final = Resource(
     names.SCHEDULING_GROUP, "v1", "priorityclasses", names.PRIORITY_CLASS, namespaced=False
@@ -75,6 +81,10 @@ MUTATING_WEBHOOKS: Final = Resource(
 )
 SELF_SUBJECT_REVIEWS: Final = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
+)
+TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
+SUBJECT_ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
 SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 CLUSTER_ROLES: Final = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)

@@ -11,19 +11,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from shared.api.quantity import parse
+from shared.model.sources import LimitItemSource
 
 CONTAINER = "Container"
 POD = "Pod"
-
-
-class LimitItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One item of a LimitRange; quantities by resource, as written."""
-
-    type: str
-    max: Mapping[str, str] = {}
-    min: Mapping[str, str] = {}
-    default: Mapping[str, str] = {}
-    default_request: Mapping[str, str] = {}
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +35,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 NO_LIMITS = Limits()
 
 
-def merged(items: Iterable[LimitItem], type_: str) -> Limits:
+def merged(items: Iterable[LimitItemSource], type_: str) -> Limits:
     """The items of one type: the smallest max, the largest min, the first default met. Raises QuantityError."""
     highest: dict[str, str] = {}
     lowest: dict[str, str] = {}
@@ -76,7 +67,7 @@ class PodRules(msgspec.Struct, frozen=True, kw_only=True):
 NO_RULES = PodRules()
 
 
-def pod_rules(items: Iterable[LimitItem], overheads: Mapping[str, Mapping[str, str]]) -> PodRules:
+def pod_rules(items: Iterable[LimitItemSource], overheads: Mapping[str, Mapping[str, str]]) -> PodRules:
     """The rules of a namespace with these items of its LimitRanges, in list order. Raises QuantityError."""
     listed = tuple(items)
     return PodRules(container=merged(listed, CONTAINER), pod=merged(listed, POD), overheads=overheads)

@@ -172,6 +172,17 @@ class PendingQueue:
     def __len__(self) -> int:
         return len(self.waiting) + (self.inflight is not None)
 
+    def alike(self) -> Iterator[tuple[WorkloadInfo, bool, int]]:
+        """Everything pending, those of one shape together: one of them, whether they are parked, how many they are."""
+        families = [family for lane in self._lanes.values() for family in lane.families.values()]
+        for family in (*families, *self._parked_families):
+            for group in family.groups().values():
+                yield next(iter(group.items.values())).info, group.parked or family.parked, len(group.items)
+        for item in self._parked_items.values():
+            yield item.info, True, 1
+        if self.inflight is not None:
+            yield self.inflight.info, False, 1
+
     def stored(self) -> int:
         """Entries kept for the order, stale ones included."""
         return sum(

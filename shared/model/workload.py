@@ -24,7 +24,7 @@ class ConditionInfo(msgspec.Struct, frozen=True, gc=False):
     changed: int = 0
 
 
-class PodSetInfo(msgspec.Struct, frozen=True, kw_only=True):
+class PodSetInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One pod set: what `count` pods ask for together, and where they may run."""
 
     name: str
@@ -44,7 +44,7 @@ class PodSetInfo(msgspec.Struct, frozen=True, kw_only=True):
     tolerations: tuple[TolerationSource, ...] = ()
 
 
-class PodSetAssignment(msgspec.Struct, frozen=True, kw_only=True):
+class PodSetAssignment(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What one pod set holds: flavor by resource, and usage for all its pods."""
 
     name: str
@@ -55,7 +55,7 @@ class PodSetAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """Its placement was put off and is still missing."""
 
 
-class Admission(msgspec.Struct, frozen=True):
+class Admission(msgspec.Struct, frozen=True, gc=False):
     """A reservation in a ClusterQueue."""
 
     cluster_queue: str
@@ -83,7 +83,7 @@ class Admission(msgspec.Struct, frozen=True):
         return frozenset(flavor for pod_set in self.pod_sets for flavor in pod_set.flavors.values())
 
 
-class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
+class WorkloadInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A workload in the engine. `priority` is the effective one; `conditions` holds only types that decisions read."""
 
     namespace: str
@@ -121,6 +121,8 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Some gate of spec.preemptionGates is not open."""
     invalid: str = ""
     """Why the requests are refused (above limits, LimitRange), or empty."""
+    uncountable: bool = False
+    """Its devices cannot be counted: it is not queued."""
     shape: str = ""
     """Equivalence hash: equal for workloads the scheduler cannot tell apart; empty = unknown."""
     family: str = ""
@@ -158,6 +160,7 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
             and not self.reserved
             and not self.gated_by
             and not self.on_hold
+            and not self.uncountable
             and not self.is_true("WaitingForReplacementPods")
         )
 

@@ -31,7 +31,7 @@ from shared.model.sources import (
 from shared.model.workload import Admission, WorkloadInfo
 
 
-class Charge(msgspec.Struct, frozen=True):
+class Charge(msgspec.Struct, frozen=True, gc=False):
     """Quota a workload is counted with."""
 
     admission: Admission
@@ -455,6 +455,11 @@ class World:
         charge = self.charges.get(key)
         if charge is not None and not self.evicted(key):
             self.request_retry(charge.admission.cluster_queue)
+
+    def workloads_of_namespace(self, namespace: str) -> tuple[str, ...]:
+        """Keys of the known workloads of a namespace."""
+        prefix = f"{namespace}/"
+        return tuple(key for queue, keys in self._by_local.items() if queue.startswith(prefix) for key in keys)
 
     # --- retries ---------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from shared.decide.cycle import CycleSettings
 from shared.decide.flavors import SearchSettings
 from shared.decide.lifecycle_limits import PodsReadyLimits
 from shared.decide.order import HeadOrder
-from shared.decide.requests import RequestRules, Transformation
+from shared.decide.requests import DeviceMapping, RequestRules, Transformation
 from shared.decide.settings import FairSharing
 from shared.model.admission_fair_sharing import AfsSettings
 from shared.model.pending import OrderPolicy
@@ -33,6 +33,14 @@ def request_rules(configured: Configured) -> RequestRules:
         reclaimable_pods=gates["ReclaimablePods"],
         priority_boost=gates["PriorityBoost"],
         equivalence_hashing=gates["SchedulingEquivalenceHashing"],
+        admission_gates=gates["AdmissionGatedBy"],
+        devices=gates["KueueDRAIntegration"],
+        refuse_devices=gates["KueueDRARejectWorkloadsWhenDRADisabled"],
+        extended_resources=gates["KueueDRAIntegrationExtendedResource"],
+        device_mappings=tuple(
+            DeviceMapping(resource=m.name, classes=m.device_class_names, sources=bool(m.sources))
+            for m in resources.device_class_mappings
+        ),
     )
 
 
@@ -79,7 +87,11 @@ def cycle_settings(configured: Configured, settings: FairnessSettings = NOT_FAIR
     wait = configured.wait_for_pods_ready
     ignore = gates["QuotaCheckStrategy"] and resources.quota_check_strategy == "IgnoreUndeclared"
     return CycleSettings(
-        search=SearchSettings(ignore_undeclared=ignore, flavor_fungibility=gates["FlavorFungibility"]),
+        search=SearchSettings(
+            ignore_undeclared=ignore,
+            flavor_fungibility=gates["FlavorFungibility"],
+            concurrent_admission=gates["ConcurrentAdmission"],
+        ),
         order=HeadOrder(
             by_eviction=_by_eviction(configured),
             priority_within_cohort=gates["PrioritySortingWithinCohort"],
@@ -89,6 +101,9 @@ def cycle_settings(configured: Configured, settings: FairnessSettings = NOT_FAIR
         fair=fair_sharing(configured, settings),
         preserve_scan_progress=gates["FlavorFungibilityPreserveScanProgress"],
         partial_admission=gates["PartialAdmission"],
+        recompute_overlap=gates["RecomputeAssignmentUponPreemptionTargetsOverlap"],
+        preemption_gates=gates["ConcurrentAdmission"] or gates["MultiKueueOrchestratedPreemption"],
+        elastic_slices=gates["ElasticJobsViaWorkloadSlices"],
         block_admission=wait is not None and wait.block_admission,
     )
 

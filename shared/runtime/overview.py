@@ -55,9 +55,10 @@ class Overview:
 
 
 def merged(pages: Mapping[str, str]) -> str:
-    """Pages in Prometheus text, by service, as one: every family once, with the samples of all."""
+    """Pages in Prometheus text, by service, as one: every family once, with the samples of all. Of series of Kueue that several have alike, such as
+    those of two instances that stand by, the first counts: Prometheus refuses a page that has one twice."""
     heads: dict[str, list[str]] = {}
-    samples: dict[str, list[str]] = {}
+    samples: dict[str, dict[str, str]] = {}
     for service, page in pages.items():
         family = ""
         comments: list[str] = []
@@ -70,10 +71,11 @@ def merged(pages: Mapping[str, str]) -> str:
                     comments.append(line)
                     heads.setdefault(family, comments)
             elif line:
-                samples.setdefault(family, []).append(_labelled(line, service))
+                series, _, value = _labelled(line, service).rpartition(" ")
+                samples.setdefault(family, {}).setdefault(series, value)
     lines: list[str] = []
     for family, found in samples.items():
-        lines += (*heads.get(family, ()), *found)
+        lines += (*heads.get(family, ()), *(f"{series} {value}" for series, value in found.items()))
     return "\n".join(lines) + "\n" if lines else ""
 
 

@@ -164,13 +164,11 @@ async def _connect(service: str, settings: BaseSettings, secret: str) -> NatsBus
             user,
             secret,
             gateway=True,
-            replica=settings.replica,
             shard=settings.shard,
             tls=tls,
+            stream_replicas=settings.nats_stream_replicas,
         )
-    return await connect(
-        service, settings.nats_url, user, secret, replica=settings.replica, shard=settings.shard, tls=tls
-    )
+    return await connect(service, settings.nats_url, user, secret, shard=settings.shard, tls=tls)
 
 
 async def _until(stop: asyncio.Event, work: Awaitable[NatsBus]) -> NatsBus | None:

@@ -16,7 +16,7 @@ from shared.events.decisions import Admit, Batch, Decision, DecisionId, Preempt
 from shared.events.outcomes import DecisionOutcome
 
 
-class Assumed(msgspec.Struct, frozen=True):
+class Assumed(msgspec.Struct, frozen=True, gc=False):
     """A decision in the log, taken at `decided` (whole seconds since the epoch). `outcome` is what the gateway said, None so far."""
 
     id: DecisionId
@@ -38,7 +38,7 @@ class Rejection(msgspec.Struct, frozen=True, gc=False):
     count: int
 
 
-class Settlement(msgspec.Struct, frozen=True):
+class Settlement(msgspec.Struct, frozen=True, gc=False):
     """A decision that no longer counts."""
 
     id: DecisionId

@@ -6,11 +6,15 @@ An object that the model cannot read (a quantity that is none) becomes a fault o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from shared.api.quantity import QuantityError
 from shared.bus.interface import ObjectChanged
-from shared.decide.requests import DEFAULT_RULES, RequestRules, workload_info
+from shared.decide.devices import Uncountable, devices_of
+from shared.decide.requests import DEFAULT_RULES, NO_DEVICES, LogicalDevices, RequestRules, workload_info
+from shared.decide.requests_adjust import adjusted
 from shared.events.objects import (
     AdmissionCheck,
     ClusterQueue,
@@ -25,10 +29,13 @@ from shared.events.objects import (
 from shared.events.subjects import ObjectName
 from shared.model.activity import NOT_FOUND, Activity, local_queue_activity
 from shared.model.admission_fair_sharing import AfsSettings
+from shared.model.limit_range import PodRules
 from shared.model.pending import OrderPolicy
 from shared.model.workload import WorkloadInfo
 from shared.model.world import World
+from shared.state import pod_rules
 from shared.state.objects import Change, Objects
+from shared.state.pod_rules import Concerned, PodRulesOfNamespaces
 
 KINDS = (
     "workload",
@@ -39,6 +46,7 @@ KINDS = (
     "admissioncheck",
     "namespace",
     "topology",
+    *pod_rules.KINDS,
 )
 """What the model reads of OBJECTS."""
 
@@ -57,6 +65,9 @@ class Fold:
         self.world = World(policy, afs)
         self.faults: dict[ObjectName, str] = {}
         """Why the newest state of an object could not be taken over into the model."""
+        self.recounted: tuple[str, ...] = ()
+        """Workloads whose requests the last change made others, though they did not change themselves."""
+        self._pods = PodRulesOfNamespaces()
 
     def change(self, item: ObjectChanged, now: float) -> Change[Object] | None:
         """Take in one message; None if it brought nothing new. Requested retries are left to the caller."""
@@ -64,6 +75,7 @@ class Fold:
         if change is None:
             return None
         self.faults.pop(change.name, None)
+        self.recounted = ()
         key = change.name.key
         match change.name.kind:
             case "workload":
@@ -72,6 +84,8 @@ class Fold:
                 self._cluster_queue(change.name, change.new)
             case "cohort":
                 self._cohort(change.name, change.new)
+            case kind if kind in pod_rules.KINDS:
+                self._pod_rules(change.name, change.new, now)
             case _:
                 self._simple(change)
         return change
@@ -92,12 +106,43 @@ class Fold:
         `before` is the view of an earlier version, if there is one.
         """
         try:
-            return workload_info(workload, self._rules, before=before)
+            rules = self._pods.rules(workload.namespace)
+            return workload_info(workload, self._rules, rules, self._devices(workload, rules), before)
+        except Uncountable as error:
+            plain = workload_info(workload, self._rules, rules)
+            return msgspec.structs.replace(plain, invalid=str(error), uncountable=True, shape="", family="")
         except QuantityError as error:
             name = ObjectName("workload", workload.namespace, workload.name)
             self.faults[name] = str(error)
             bare = workload_info(msgspec.structs.replace(workload, pod_sets=()), self._rules)
-            return msgspec.structs.replace(bare, invalid=f"requests cannot be read: {error}", shape="")
+            return msgspec.structs.replace(bare, invalid=f"requests cannot be read: {error}", shape="", family="")
+
+    def _devices(self, workload: Workload, rules: PodRules) -> LogicalDevices:
+        if not self._pods.classes and not any(pod_set.claims for pod_set in workload.pod_sets):
+            return NO_DEVICES
+        pod_sets = [adjusted(pod_set, rules) for pod_set in workload.pod_sets]
+        return devices_of(pod_sets, self._rules, self._pods.classes, self._pods.templates(workload.namespace))
+
+    def _pod_rules(self, name: ObjectName, new: Object | None, now: float) -> None:
+        """What pods get beside their template has changed: the requests of those that it concerns are made anew."""
+        try:
+            concerned = self._pods.take(name, new)
+        except QuantityError as error:
+            self.faults[name] = str(error)
+            concerned = self._pods.take(name, None)
+        self.recounted = tuple(self._recount(concerned, now))
+
+    def _recount(self, concerned: Concerned, now: float) -> Iterator[str]:
+        world = self.world
+        keys = world.workloads_of_namespace(concerned.namespace) if concerned.namespace else tuple(world.workloads)
+        for key in keys:
+            workload = self.objects.get(Workload, key)
+            if workload is None or workload not in concerned:
+                continue
+            info = self.info(workload)
+            if info != world.workloads[key]:
+                world.upsert(info, now)
+                yield key
 
     def _cluster_queue(self, name: ObjectName, new: Object | None) -> None:
         world = self.world

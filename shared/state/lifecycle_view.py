@@ -10,7 +10,9 @@ from shared.events.objects import Workload
 from shared.model.world import World
 
 
-def lifecycle_view(workload: Workload, world: World, *, finish_orphans: bool = False) -> LifecycleView:
+def lifecycle_view(
+    workload: Workload, world: World, *, finish_orphans: bool = False, admission_gates: bool = True
+) -> LifecycleView:
     """What the life of this workload depends on, out of the folded world."""
     local_queue = world.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
     name = local_queue.cluster_queue if local_queue is not None else ""
@@ -27,4 +29,5 @@ def lifecycle_view(workload: Workload, world: World, *, finish_orphans: bool = F
         invalid=info.invalid if info is not None else "",
         in_cycle=cluster_queue is not None and world.forest.in_cycle(name),
         finish_orphans=finish_orphans,
+        admission_gates=admission_gates,
     )

@@ -69,7 +69,7 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     position: int
 
 
-class Change(msgspec.Struct, Generic[S], frozen=True):
+class Change(msgspec.Struct, Generic[S], frozen=True, gc=False):
     """What an accepted message did: the state before (None: unknown) and after (None: gone)."""
 
     name: ObjectName

@@ -188,6 +188,11 @@ class QueueView:
         queue = charge.admission.cluster_queue
         return _Part(queue, info.queue_key, charge.vector, info.active, info.is_true("Admitted"))
 
+    @property
+    def recounted(self) -> tuple[str, ...]:
+        """Workloads whose requests the last change made others, though they did not change themselves."""
+        return self._fold.recounted
+
     def take_changed(self) -> frozenset[ObjectName]:
         """ClusterQueues and LocalQueues whose status may have changed since the last call (also such that are gone by now)."""
         changed, self._changed = frozenset(self._changed), set()

@@ -135,6 +135,8 @@ class SchedulerState:
         self.dirty = True
         if change.name.kind == "workload":
             self._workload(change, now)
+        for key in self.fold.recounted:
+            self._reconcile(key, now)
         return change
 
     def _workload(self, change: Change[Object], now: float) -> None:

@@ -15,10 +15,13 @@ from shared.api import names
 from shared.bus.interface import ObjectChanged
 from shared.decide.cycle import Admit, CycleSettings, NotAdmitted, Preempt, run_batch
 from shared.decide.lifecycle import why_not_tried
+from shared.decide.requests import DEFAULT_RULES, RequestRules
 from shared.decide.settings import DEFAULT_SETTINGS
 from shared.events.objects import KINDS, Condition, Object, Workload
 from shared.events.subjects import ObjectName
+from shared.model.admission_fair_sharing import AfsSettings
 from shared.model.pending import OrderPolicy
+from shared.state import pod_rules
 from shared.state.folding import Fold
 from shared.state.lifecycle_view import lifecycle_view
 
@@ -29,6 +32,7 @@ _KIND_OF = {type_: kind for kind, type_ in KINDS.items()}
 _ORDER = (
     "namespace",
     "topology",
+    *pod_rules.KINDS,
     "resourceflavor",
     "admissioncheck",
     "cohort",
@@ -70,18 +74,21 @@ def simulate(
     *,
     settings: CycleSettings = DEFAULT_SETTINGS,
     policy: OrderPolicy | None = None,
+    rules: RequestRules = DEFAULT_RULES,
+    afs: AfsSettings | None = None,
 ) -> Simulated:
-    """Run the engine on these objects until nothing changes. `now` in seconds since the epoch."""
-    return _Simulation(now, settings, policy).run(objects)
+    """Run the engine on these objects until nothing changes. `now` in seconds since the epoch; the rest is what a configuration says."""
+    return _Simulation(now, settings, Fold(policy, rules, afs), admission_gates=rules.admission_gates).run(objects)
 
 
 class _Simulation:
     """1. fold the objects; 2. run a batch; 3. release what it evicted; 4. again, until a batch decides nothing."""
 
-    def __init__(self, now: float, settings: CycleSettings, policy: OrderPolicy | None) -> None:
+    def __init__(self, now: float, settings: CycleSettings, fold: Fold, *, admission_gates: bool) -> None:
         self.now = now
         self.settings = settings
-        self.fold = Fold(policy)
+        self.fold = fold
+        self.admission_gates = admission_gates
         self._position = 0
 
     def run(self, objects: Iterable[Object]) -> Simulated:
@@ -125,7 +132,7 @@ class _Simulation:
         for key, workload in sorted(self.fold.objects.all(Workload).items()):
             if workload.finished or key in world.charges or key in world.assumed or key in refused:
                 continue
-            view = lifecycle_view(workload, world)
+            view = lifecycle_view(workload, world, admission_gates=self.admission_gates)
             found = why_not_tried(view) or _backoff(workload, self.now)
             if found is not None:
                 queue = view.cluster_queue

@@ -9,7 +9,7 @@ from __future__ import annotations
 from shared.bus.interface import ObjectChanged
 from shared.events.subjects import ObjectName
 from shared.model.world import World
-from shared.state.folding import Fold
+from shared.state.folding import KINDS, Fold
 from shared.state.scheduling import SchedulerState, admission_of
 
 
@@ -61,7 +61,9 @@ def recomputed(state: SchedulerState, now: float) -> World:
     fold = Fold(state.policy, state.rules, state.afs)
     held = state.objects.dump()
     position = 0
-    for kind in ("resourceflavor", "admissioncheck", "topology", "cohort", "clusterqueue", "localqueue", "namespace"):
+    for kind in KINDS:
+        if kind == "workload":
+            continue
         for object_ in held.get(kind, {}).values():
             position += 1
             fold.change(ObjectChanged(ObjectName(kind, object_.namespace, object_.name), object_, position), now)

@@ -1,1 +1,1 @@
-"""What tests build on: messages made with few words, and a bus in memory. No part of the product imports it."""
+"""What tests build on: messages made with few words, and servers in memory. No part of the product imports it."""

@@ -60,6 +60,16 @@ class Link:
         self.dead = True
         self.cut(down=True)
 
+    def passes(self, way: Way, what: str) -> bool:
+        """For a server that keeps a queue of its own, and lets it wait for `draw`: may this set out? False: it is lost."""
+        if self._passing is not None:
+            self._passing(way, what)
+        return not self.down and not self.dead
+
+    def draw(self) -> float:
+        """Seconds that one way takes."""
+        return self._random.uniform(*self.delay_s)
+
     async def there(self, what: str) -> None:
         """The request travels. Raises Broken."""
         await self._pass("there", what)
@@ -73,7 +83,7 @@ class Link:
             self._passing(way, what)
         cuts = self._cuts
         if not self.dead and not self.down:
-            await asyncio.sleep(self._random.uniform(*self.delay_s))
+            await asyncio.sleep(self.draw())
         if self.dead:
             if self._never is None:
                 self._never = asyncio.get_running_loop().create_future()

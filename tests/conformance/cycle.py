@@ -72,12 +72,14 @@ def fair_sharing(engine: Engine) -> FairSharing | None:
 def settings(engine: Engine) -> CycleSettings:
     """Gates and configuration of the case."""
     policy = engine.world.pending.policy
+    strategy = (engine.config.get("resources") or {}).get("quotaCheckStrategy")
     return CycleSettings(
         fair=fair_sharing(engine),
         recompute_overlap=engine.gate("RecomputeAssignmentUponPreemptionTargetsOverlap"),
         preemption_gates=engine.gate("ConcurrentAdmission") or engine.gate("MultiKueueOrchestratedPreemption"),
         elastic_slices=engine.gate("ElasticJobsViaWorkloadSlices"),
         search=SearchSettings(
+            ignore_undeclared=strategy == "IgnoreUndeclared" and engine.gate("QuotaCheckStrategy"),
             flavor_fungibility=engine.gate("FlavorFungibility"),
             concurrent_admission=engine.gate("ConcurrentAdmission"),
         ),

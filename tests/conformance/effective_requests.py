@@ -17,8 +17,9 @@ from shared.decide.requests import (
     workload_info,
 )
 from shared.decide.requests_adjust import adjusted
+from shared.events.objects import LimitItem
 from shared.model.flavor_resources import FlavorResources
-from shared.model.limit_range import LimitItem, PodRules, pod_rules
+from shared.model.limit_range import PodRules, pod_rules
 from shared.model.resource_fit import how_many_fit, larger
 from shared.model.workload import Admission, PodSetAssignment, WorkloadInfo
 from tests.conformance import objects

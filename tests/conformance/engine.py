@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from shared.api.workload_status import WorkloadStatus
-from shared.decide.requests import RequestRules, workload_info
+from shared.decide.requests import workload_info
 from shared.decide.reservation import set_aside
 from shared.decide.single_cycle import Outcome
 from shared.model.pending import OrderPolicy, RequeueReason, ScanProgress
@@ -17,7 +19,7 @@ from shared.model.second_pass import SecondPasses
 from shared.model.workload import WorkloadInfo
 from shared.model.world import World
 from tests.conformance import fairness, objects
-from tests.conformance.effective_requests import rules_of_pods
+from tests.conformance.effective_requests import rules_of, rules_of_pods
 from tests.conformance.scenario import Case, NotCovered
 
 Json = dict[str, Any]
@@ -52,8 +54,11 @@ class Engine:
         """LimitRanges and RuntimeClasses."""
         self.outcome = Outcome()
         """What the last cycle (or search for victims) decided."""
-        self.rules = RequestRules(
-            priority_boost=self.gate("PriorityBoost"), reclaimable_pods=self.gate("ReclaimablePods")
+        self.rules = msgspec.structs.replace(
+            rules_of(self.config, self.gates),
+            priority_boost=self.gate("PriorityBoost"),
+            equivalence_hashing=self.gate("SchedulingEquivalenceHashing"),
+            admission_gates=self.gate("AdmissionGatedBy"),
         )
         strategy = (self.config.get("waitForPodsReady") or {}).get("requeuingStrategy") or {}
         self.world = World(
@@ -82,7 +87,7 @@ class Engine:
 
     def info(self, raw: Json) -> WorkloadInfo:
         namespace = raw["metadata"].get("namespace", "")
-        limits = [one for one in self.limits if one["metadata"].get("namespace", "") == namespace]
+        limits = [one for one in self.limits if one["metadata"].get("namespace", "") in ("", namespace)]
         return workload_info(objects.workload(raw), self.rules, rules_of_pods(limits))
 
     def _load(self, raws: list[Json]) -> None:

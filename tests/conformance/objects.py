@@ -239,9 +239,12 @@ def workload(raw: Json) -> o.Workload:
     annotations = _texts(raw["metadata"].get("annotations"))
     requeue_at = requeue.get("requeueAt")
     read = conditions(status.get("conditions"))
+    class_ref = spec.get("priorityClassRef") or {}
     return o.Workload(
         **_meta(raw),
         queue_name=spec.get("queueName", ""),
+        priority_class=class_ref.get("name", ""),
+        priority_class_source=class_ref.get("kind", ""),
         priority=spec.get("priority") or 0,
         priority_boost=_boost(annotations.get("kueue.x-k8s.io/priority-boost", "")),
         active=spec.get("active", True),
@@ -265,6 +268,7 @@ def workload(raw: Json) -> o.Workload:
         requeue_count=requeue.get("count", 0),
         requeue_at=seconds(requeue_at) if requeue_at else None,
         has_requeue_state=bool(requeue),
+        past_execution_s=status.get("accumulatedPastExecutionTimeSeconds") or 0,
         reclaimable={one["name"]: one["count"] for one in status.get("reclaimablePods") or ()},
         annotations=annotations,
         job_uid=(raw["metadata"].get("labels") or {}).get("kueue.x-k8s.io/job-uid", ""),

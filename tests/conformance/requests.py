@@ -22,7 +22,7 @@ from shared.decide.partial import largest
 from shared.model.cluster_queue import Fungibility
 from shared.model.refusal import FlavorReason
 from shared.model.workload import PodSetInfo, WorkloadInfo
-from tests.conformance import effective_requests, flavor_questions
+from tests.conformance import api_admission, effective_requests, flavor_questions, validation, workload_state
 from tests.conformance.engine import Engine
 from tests.conformance.scenario import Case, Mismatch, NotCovered, demand_equal
 from tests.conformance.topology_room import Room
@@ -47,8 +47,9 @@ _POSSIBILITIES = {
 
 def run(case: Case) -> None:
     """Run a case with a `request`; raises Mismatch or NotCovered."""
-    if case.area == "effective_requests":
-        effective_requests.run(case)
+    runner = _AREAS.get(case.area)
+    if runner is not None:
+        runner(case)
         return
     op = case.raw["request"].get("op")
     handler = _OPS.get(op) if case.area == "flavor_assignment" or op == "assign" else None
@@ -279,4 +280,11 @@ _OPS: dict[str, Callable[[Case], None]] = {
     "topology_requests": flavor_questions.topology_requests,
     "total_requests": flavor_questions.total_requests,
     "topology_net_usage": flavor_questions.topology_net_usage,
+}
+
+_AREAS: dict[str, Callable[[Case], None]] = {
+    "api_admission": api_admission.run,
+    "effective_requests": effective_requests.run,
+    "validation": validation.run,
+    "workload_state": workload_state.run,
 }

@@ -2,7 +2,8 @@
 
 Prints one line per area and a total, `area: P passed, F failed, W waiting`. A case is run unless the waiting list names it or its
 area; what the runner cannot do counts as waiting, and is an error unless listed. Exit status 1 on any failure or on a
-waiting case that is not listed. `--self-check` alters one leaf of what each passing case expects and demands a failure.
+waiting case that is not listed, but not where a machine lacks what a case needs: then the line of the area
+says so. `--self-check` alters one leaf of what each passing case expects and demands a failure.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any
 
 from tests.conformance import cycle, expectations, preemption, requests, waiting
 from tests.conformance.engine import Engine
-from tests.conformance.scenario import Case, Mismatch, NotCovered, read_folder
+from tests.conformance.live import LIVE
+from tests.conformance.scenario import Case, Mismatch, NotCovered, Unavailable, read_folder
 
 Json = dict[str, Any]
 
@@ -31,6 +33,8 @@ class Tally:
     failed: int = 0
     waiting: int = 0
     unlisted: int = 0
+    unavailable: dict[str, int] = field(default_factory=dict)
+    """What this machine lacks: how many of the waiting cases need it."""
     notes: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
@@ -38,9 +42,12 @@ class Tally:
         self.failed += other.failed
         self.waiting += other.waiting
         self.unlisted += other.unlisted
+        for lack, count in other.unavailable.items():
+            self.unavailable[lack] = self.unavailable.get(lack, 0) + count
 
     def line(self, name: str) -> str:
-        return f"{name}: {self.passed} passed, {self.failed} failed, {self.waiting} waiting"
+        lacks = "".join(f" ({count} NOT RUN: {lack})" for lack, count in self.unavailable.items())
+        return f"{name}: {self.passed} passed, {self.failed} failed, {self.waiting} waiting{lacks}"
 
 
 def run_case(case: Case) -> None:
@@ -61,9 +68,11 @@ def run_case(case: Case) -> None:
 
 
 def verdict(case: Case) -> tuple[str, str]:
-    """("passed" | "failed" | "waiting", why)."""
+    """("passed" | "failed" | "waiting" | "unavailable", why)."""
     try:
         run_case(case)
+    except Unavailable as lack:
+        return "unavailable", str(lack)
     except NotCovered as gap:
         return "waiting", f"not covered: {gap}"
     except Mismatch as mismatch:
@@ -90,6 +99,10 @@ def run_area(cases: list[Case], waiting_list: waiting.WaitingList, *, self_check
                 result, why = "failed", f"self-check: {unnoticed} altered, and it still passes"
         if result == "passed":
             tally.passed += 1
+            continue
+        if result == "unavailable":
+            tally.waiting += 1
+            tally.unavailable[why] = tally.unavailable.get(why, 0) + 1
             continue
         tally.notes.append(f"{case.id} {result}: {why}")
         if result == "waiting":
@@ -159,12 +172,15 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     waiting_list = waiting.read(options.waiting_list)
     total = Tally()
-    for area, cases in read_folder(options.folder):
-        tally = run_area(cases, waiting_list, self_check=options.self_check, try_waiting=options.try_waiting)
-        for note in tally.notes:
-            print(f"  {note}", file=sys.stderr)
-        print(tally.line(area))
-        total.add(tally)
+    try:
+        for area, cases in read_folder(options.folder):
+            tally = run_area(cases, waiting_list, self_check=options.self_check, try_waiting=options.try_waiting)
+            for note in tally.notes:
+                print(f"  {note}", file=sys.stderr)
+            print(tally.line(area))
+            total.add(tally)
+    finally:
+        LIVE.stop()
     print(total.line("total"))
     return 1 if total.failed or total.unlisted else 0
 

@@ -17,6 +17,10 @@ class NotCovered(Exception):
     """The runner knows no way to do this step or to check this expectation."""
 
 
+class Unavailable(NotCovered):
+    """What the case needs cannot be had on this machine; the text says what."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One case as read, with the area (the file's name) it belongs to."""

@@ -107,7 +107,7 @@ class World:
         await self.cluster.kubectl("apply", "-f", "-", stdin=text)
 
     @asynccontextmanager
-    async def watcher(self, replica: int = 0, **settings: str) -> AsyncIterator["Watcher"]:
+    async def watcher(self, **settings: str) -> AsyncIterator["Watcher"]:
         self.starts += 1
         log = self.folder / f"watcher-{self.starts}.log"
         environment = {
@@ -115,7 +115,6 @@ class World:
             "SLUICE_NATS_URL": self.nats.url,
             "SLUICE_NATS_PASSWORD": self.nats.password("watcher"),
             "SLUICE_WATCHER_KUBECONFIG": self.kubeconfig,
-            "SLUICE_WATCHER_REPLICA": str(replica),
             "SLUICE_WATCHER_CHECK_S": "0.5",
             **{f"SLUICE_WATCHER_{name.upper()}": value for name, value in settings.items()},
         }
@@ -287,9 +286,9 @@ async def test_a_wiped_nats_leads_to_a_new_epoch_with_everything_in_it(world: Wo
 
 async def test_a_standby_takes_over_and_goes_on(world: World) -> None:
     await world.apply(flavor("a"))
-    async with world.reader() as reader, world.watcher(0) as first:
+    async with world.reader() as reader, world.watcher() as first:
         await until(lambda: reader.epoch == 1 and reader.holds("resourceflavor/a"), first)
-        async with world.watcher(1) as second:
+        async with world.watcher() as second:
             await until_ready(second)
             assert not second.said("active")
             await first.stop(signal.SIGKILL)

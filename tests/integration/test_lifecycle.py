@@ -259,10 +259,10 @@ async def cluster(nats: NatsServer) -> AsyncIterator[Cluster]:
 
 @asynccontextmanager
 async def service(
-    nats: NatsServer, name: str, serve: Callable[[Context[S]], Awaitable[None]], settings: S, replica: int = 0
+    nats: NatsServer, name: str, serve: Callable[[Context[S]], Awaitable[None]], settings: S
 ) -> AsyncIterator[Context[S]]:
     """The service itself, in this process."""
-    bus = await connect(name, nats.url, name, nats.password(name), replica=replica)
+    bus = await connect(name, nats.url, name, nats.password(name))
     context = Context(name, settings, bus, Health(), CollectorRegistry(), NoOpTracer())
     task = asyncio.ensure_future(serve(context))
     try:
@@ -279,8 +279,8 @@ async def _end(task: asyncio.Future[None]) -> None:
     await asyncio.wait({task}, timeout=5)
 
 
-def queue_manager(nats: NatsServer, replica: int = 0) -> Any:
-    return service(nats, "queue_manager", serve_queue_manager, QueueManagerSettings(), replica)
+def queue_manager(nats: NatsServer) -> Any:
+    return service(nats, "queue_manager", serve_queue_manager, QueueManagerSettings())
 
 
 def preemptor(nats: NatsServer) -> Any:
@@ -316,7 +316,7 @@ async def test_the_standby_takes_over(nats: NatsServer, cluster: Cluster) -> Non
     async with AsyncExitStack() as active, AsyncExitStack() as standby:
         await active.enter_async_context(queue_manager(nats))
         await cluster.until(lambda: bool(cluster.get(QUEUE).conditions and cluster.get(LOCAL).conditions))
-        second = await standby.enter_async_context(queue_manager(nats, replica=1))
+        second = await standby.enter_async_context(queue_manager(nats))
         await cluster.put(running("a"))
         await cluster.until(lambda: cluster.get(QUEUE).status_admitted == 1)
         assert statuses_sent(second) == 0

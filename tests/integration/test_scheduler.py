@@ -131,10 +131,7 @@ async def connected(nats: NatsServer) -> AsyncIterator[tuple[Gateway, list[NatsB
     """A gateway with its streams and an epoch, and two connections of the scheduler."""
     bus = await connect("watcher", nats.url, "watcher", nats.password("watcher"), gateway=True)
     assert isinstance(bus, NatsGatewayBus)
-    others = [
-        await connect("scheduler", nats.url, "scheduler", nats.password("scheduler"), replica=number)
-        for number in (0, 1)
-    ]
+    others = [await connect("scheduler", nats.url, "scheduler", nats.password("scheduler")) for _ in range(2)]
     try:
         await bus.ensure_streams()
         await bus.load_objects()

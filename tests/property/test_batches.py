@@ -14,6 +14,7 @@ from shared.decide.decisions import Admit, Decision
 from shared.decide.settings import FairSharing
 from shared.events import objects as o
 from shared.model.pending import OrderPolicy, ScanProgress
+from shared.model.pending_queue import Preemptor
 from shared.model.workload import ConditionInfo
 from shared.model.world import World
 from tests.unit.model.builders import cohort, flavor, group, local, pod_set, put, queue, reserved, workload
@@ -28,6 +29,7 @@ queue_specs = st.fixed_dictionaries(
         "borrow": st.sampled_from([None, None, 0, 3]),
         "strategy": st.sampled_from(["StrictFIFO", "BestEffortFIFO", "BestEffortFIFO", "BestEffortFIFO"]),
         "when_can_preempt": st.sampled_from(["TryNextFlavor", "MayStopSearch"]),
+        "when_can_borrow": st.sampled_from(["MayStopSearch", "MayStopSearch", "TryNextFlavor"]),
         "within_cluster_queue": st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
         "reclaim_within_cohort": st.sampled_from(["Never", "LowerPriority", "Any", "Any"]),
         "namespace": st.sampled_from(["", "", "", "blue"]),
@@ -66,7 +68,7 @@ def load(spec: Spec, number: int, one: tuple[Any, ...]) -> o.Object:
         namespace=where,
         priority=priority,
         created=created,
-        pod_sets=(pod_set(requests=requests),),
+        pod_sets=(pod_set(requests=requests), *((pod_set("more", requests={"cpu": "1"}),) if number % 5 == 4 else ())),
     )
     if state == "runs" and number % 3 == 0:
         usage = {"cpu": amount, **({"memory": memory} if memory else {})}
@@ -86,7 +88,7 @@ def built(spec: Spec, loads: list[tuple[int, tuple[Any, ...]]]) -> World:
             FLAVORS[place]: (f"cpu={nominal}{limit}", f"memory={6 - place}")
             for place, nominal in enumerate(raw["quotas"])
         }
-        names = ("strategy", "when_can_preempt", "within_cluster_queue", "reclaim_within_cohort")
+        names = ("strategy", "when_can_preempt", "when_can_borrow", "within_cluster_queue", "reclaim_within_cohort")
         policies = {name: raw[name] for name in names}
         made = queue(f"q{number}", group(**quotas), cohort=raw["cohort"], **policies)
         if raw["namespace"]:
@@ -102,10 +104,15 @@ def settings_of(spec: Spec) -> CycleSettings:
     return CycleSettings(fair=FairSharing() if spec["fair"] else None)
 
 
+def standing(progress: dict[str, ScanProgress | None], marks: dict[str, Preemptor | None]) -> object:
+    """Heads with how far they have searched, and who waits for victims."""
+    return {key: one.tried if one is not None else None for key, one in progress.items()}, marks
+
+
 def reference(target: World, chosen: CycleSettings) -> list[Decision]:
-    """One cycle at a time, until a cycle only saw heads that it had seen in the same state."""
+    """One cycle at a time, until the next would begin as another did since anything happened."""
     made: list[Decision] = []
-    seen: set[tuple[str, ScanProgress | None]] = set()
+    seen: list[object] = []
     target.flush_retries(NOW)
     for _ in range(400):
         outcome = run_cycle(target, NOW, settings=chosen)
@@ -114,9 +121,12 @@ def reference(target: World, chosen: CycleSettings) -> list[Decision]:
         made += outcome.decisions
         if outcome.decisions or outcome.parked:
             seen.clear()
-        elif seen.issuperset(outcome.heads):
+            continue
+        seen.append(standing(dict(outcome.heads), dict(outcome.marks)))
+        progress, queues = target.pending.progress, target.pending.queues
+        after = {key: progress.get(key) for key, _ in outcome.heads if target.pending.place_of(key) is not None}
+        if standing(after, {name: queues[name].preemptor for name, _ in outcome.marks}) in seen:
             return made
-        seen.update(outcome.heads)
     raise AssertionError("cycles without end")
 
 

@@ -28,10 +28,12 @@ from tests.unit.state.builders import (
     cluster_queue,
     fed,
     flavor,
+    limit_range,
     local_queue,
     name_of,
     namespace,
     released,
+    runtime_class,
     with_condition,
     workload,
 )
@@ -123,7 +125,10 @@ class Delays(RuleBasedStateMachine):
     def submit(self, queue: str, sizes: list[str], priority: int, seen: bool) -> None:
         for cpu in sizes:
             self.made += 1
-            self.cluster.put(workload(f"w{self.made}", cpu, queue=queue, priority=priority, created=self.made))
+            pods = {"runtime_class": "kata" if self.made % 3 == 0 else ""}
+            self.cluster.put(
+                workload(f"w{self.made}", cpu, queue=queue, priority=priority, created=self.made, pods=pods)
+            )
         if seen:
             for reader in self.readers:
                 reader.take(0, 1 << 30)
@@ -185,6 +190,11 @@ class Delays(RuleBasedStateMachine):
             # The administrator waits until the schedulers know.
             for reader in self.readers:
                 reader.catch_up()
+
+    @rule(most=st.sampled_from(["1", "2", "9"]), overhead=st.sampled_from(["0", "500m", "1"]))
+    def edit_what_pods_get(self, most: str, overhead: str) -> None:
+        self.cluster.put(limit_range(max={"cpu": most}))
+        self.cluster.put(runtime_class(cpu=overhead))
 
     @rule(count=st.integers(1, 5))
     def gateway(self, count: int) -> None:
@@ -286,6 +296,12 @@ def live(seed: int, steps: int) -> Delays:
                 cohort=draw.choice(("org", "other")),
             ),
         ),
+        (
+            1,
+            lambda: machine.edit_what_pods_get(
+                most=draw.choice(("2", "9", "9", "9")), overhead=draw.choice(("0", "500m", "1"))
+            ),
+        ),
         (6, lambda: machine.gateway(count=draw.randint(1, 5))),
         (
             8,
@@ -314,7 +330,7 @@ def live(seed: int, steps: int) -> Delays:
 def test_a_long_life_spends_nothing_twice_and_loses_nothing(seed: int) -> None:
     machine = live(seed, 250)
     machine.teardown()
-    assert applied(machine.cluster)[Admit] > 10
+    assert applied(machine.cluster)[Admit] > 5
 
 
 def test_long_lives_preempt() -> None:
@@ -349,17 +365,23 @@ def histories(draw: st.DrawFn) -> Cluster:
     reader.catch_up()
     for number in range(draw(st.integers(1, 12))):
         match draw(
-            st.sampled_from(["submit", "submit", "decide", "gateway", "finish", "release", "delete", "edit", "queue"])
+            st.sampled_from(
+                ["submit", "submit", "decide", "gateway", "finish", "release", "delete", "edit", "queue", "pods"]
+            )
         ):
             case "submit":
                 queue, cpu = draw(st.sampled_from(QUEUES)), draw(st.sampled_from(["1", "2", "500m"]))
                 priority = draw(st.integers(0, 1))
-                cluster.put(workload(f"w{number}", cpu, queue=queue, created=number, priority=priority))
+                pods = {"runtime_class": draw(st.sampled_from(["", "kata"]))}
+                cluster.put(workload(f"w{number}", cpu, queue=queue, created=number, priority=priority, pods=pods))
             case "decide":
                 reader.catch_up()
                 reader.decide()
             case "gateway":
                 cluster.apply_next()
+            case "pods":
+                cluster.put(limit_range(max={"cpu": draw(st.sampled_from(["1", "2"]))}))
+                cluster.put(runtime_class(cpu=draw(st.sampled_from(["0", "1"]))))
             case "queue":
                 name = draw(st.sampled_from(QUEUES))
                 cohort = draw(st.sampled_from(["org", "", "else"]))

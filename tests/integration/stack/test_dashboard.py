@@ -1,4 +1,4 @@
-"""Every series and label that the dashboard of compose.yaml uses is one that the running services export."""
+"""Every series and label that the dashboard of compose.yaml and the alerts use is one that the running services export."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from shared.kube.client import KubeClient
 from shared.telemetry.metrics import EVENTS, PREFIX, ROLE, STATE
 from tests.eventually import eventually
 from tests.integration.stack.manifests import as_list, create_job, job, queue
-from tests.unit.k8s.dashboard import expressions
+from tests.unit.k8s.dashboard import expression, expressions
+from tests.unit.k8s.test_overlays import alerts
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="session")]
 
@@ -48,12 +49,16 @@ async def test_the_dashboard_shows_what_is_exported(stack: Stack, watched: tuple
         for ending in ENDINGS[row.kind]
     }
 
+    used = [*expressions(), *(expression(rule["alert"], rule["expr"]) for rule in alerts())]
+    # What others export is not ours to check.
+    used = [one for one in used if one.series]
+
     async def wrong() -> list[str]:
         there = {"up": ADDED_BY_PROMETHEUS, **await exported(stack)}
-        found = [f"{e.panel}: no series {s}" for e in expressions() for s in e.series - there.keys()]
-        for expression in expressions():
-            labels = {label for s in expression.series for label in there.get(s, set()) | table.get(s, set())}
-            found += [f"{expression.panel}: no label {x}" for x in expression.labels - labels - ADDED_BY_PROMETHEUS]
+        found = [f"{e.panel}: no series {s}" for e in used for s in e.series - there.keys()]
+        for one in used:
+            labels = {label for s in one.series for label in there.get(s, set()) | table.get(s, set())}
+            found += [f"{one.panel}: no label {x}" for x in one.labels - labels - ADDED_BY_PROMETHEUS]
         return sorted(found)
 
     # Labels show with the first sample, which may come some moments after what it counts.

@@ -12,6 +12,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import aiohttp
 import msgspec
 import pytest
 import pytest_asyncio
@@ -19,6 +20,7 @@ import pytest_asyncio
 from cli.observe import Observer, observing
 from devcluster.kubectl import KubectlError
 from devcluster.options import ClusterOptions
+from devcluster.ports import free_ports
 from devcluster.stack import Stack
 from shared.api.conditions import find
 from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, owner_kind
@@ -64,6 +66,12 @@ BY_ENFORCEMENT = {
     Grant(WATCHER, "", "podtemplates", "delete"): ("patch", "podtemplates"),
 }
 """And which call is refused without it."""
+CONFIGURATION = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+metrics: {bindAddress: "127.0.0.1:%d"}
+objectRetentionPolicies: {workloads: {afterDeactivatedByKueue: 0s}}
+"""
 BY_ACCIDENT = {
     # Read when its creation got no answer, or the watch was faster than the answer: nothing brings that about at will.
     Grant(WATCHER, "autoscaling.x-k8s.io", "provisioningrequests", "get"),
@@ -75,8 +83,9 @@ BY_ACCIDENT = {
 class Life:
     """The stack under test, and what was asked of its API server so far."""
 
-    def __init__(self, stack: Stack, client: KubeClient, seen: Observer) -> None:
+    def __init__(self, stack: Stack, client: KubeClient, seen: Observer, metrics_port: int) -> None:
         self.stack, self.client, self.seen = stack, client, seen
+        self.metrics_port = metrics_port
 
     def made(self) -> set[Call]:
         log = self.stack.cluster.audit_log
@@ -132,11 +141,20 @@ class Life:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def life() -> AsyncIterator[Life]:
+async def life(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Life]:
+    configuration = tmp_path_factory.mktemp("rbac") / "configuration.yaml"
+    [metrics_port] = free_ports(1)
+    configuration.write_text(CONFIGURATION % metrics_port)
     options = ClusterOptions(default_pod_seconds=0.5, audit_policy=POLICY, apiserver_flags=(ENFORCEMENT,))
-    fair = {"SLUICE_QUEUE_MANAGER_FAIR_SHARING": "true"}
-    async with Stack(options, settings=fair) as stack, observing(stack.cluster.kubeconfig) as (client, seen):
-        yield Life(stack, client, seen)
+    settings = {
+        "SLUICE_QUEUE_MANAGER_FAIR_SHARING": "true",
+        "SLUICE_WATCHER_CONFIGURATION": str(configuration),
+        "SLUICE_WEBHOOK_CONFIGURATION": str(configuration),
+        # Nothing is there: whether one may read is asked before.
+        "SLUICE_WEBHOOK_METRICS_SOURCES": "http://127.0.0.1:1/metrics",
+    }
+    async with Stack(options, settings=settings) as stack, observing(stack.cluster.kubeconfig) as (client, seen):
+        yield Life(stack, client, seen, metrics_port)
 
 
 async def test_granted_is_what_is_used(life: Life) -> None:
@@ -147,6 +165,8 @@ async def test_granted_is_what_is_used(life: Life) -> None:
     await _finalizers(life)
     await _a_workload_that_does_not_fit_its_job(life)
     await _two_phases(life)
+    await _a_job_that_is_given_up(life)
+    await _metrics(life)
     await _a_spoilt_certificate(life)
     made = life.made()
     assert [c for c in made if c.refused] == [], "missing"
@@ -328,6 +348,12 @@ async def _a_workload_that_does_not_fit_its_job(life: Life) -> None:
     assert await life.asked(WATCHER, WORKLOADS, "delete")
 
 
+async def _a_job_that_is_given_up(life: Life) -> None:
+    limit = {"kueue.x-k8s.io/max-exec-time-seconds": "1"}
+    await create_job(life.client, job("endless", "rbac", labels=limit, run_seconds="forever"))
+    assert await life.asked(WATCHER, JOBS, "delete", 60)
+
+
 async def _two_phases(life: Life) -> None:
     cluster = life.stack.cluster
     hold = {"spec": {"stopPolicy": "Hold"}}
@@ -364,6 +390,33 @@ async def _two_phases(life: Life) -> None:
     await life.apply(taken)
     await life.patch("cq", "phases", {"spec": {"stopPolicy": "None"}})
     assert await life.asked(WATCHER, POD_TEMPLATES, "get")
+
+
+async def _metrics(life: Life) -> None:
+    """A scrape by nobody, by somebody who may not, and by somebody who may."""
+    kubectl = life.stack.cluster.kubectl
+    token = (await kubectl("create", "token", "default")).strip()
+
+    async def scraped(bearer: str) -> int:
+        url = f"https://127.0.0.1:{life.metrics_port}/metrics"
+        async with session.get(url, ssl=False, headers={"Authorization": f"Bearer {bearer}"}) as answer:
+            return answer.status
+
+    async with aiohttp.ClientSession() as session:
+        assert await scraped("nonsense") == 401
+        assert await scraped(token) == 403
+        reader = (
+            "clusterrolebinding",
+            "scraper",
+            "--clusterrole=kueue-metrics-reader",
+            "--serviceaccount=default:default",
+        )
+        await kubectl("create", *reader)
+
+        async def allowed() -> bool:
+            return await scraped(token) == 502
+
+        assert await eventually(allowed, 15)
 
 
 async def _a_spoilt_certificate(life: Life) -> None:

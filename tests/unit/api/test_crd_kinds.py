@@ -9,9 +9,10 @@ import yaml
 
 from cli import crds
 from shared.api import names
-from shared.api.crd import Crd, structural_schema
+from shared.api.crd import Crd, manifest, structural_schema
 from shared.api.crd_kinds import KINDS
 from shared.api.decoding import convert, encode
+from shared.jobs.manifest import section
 
 CRD_FOLDER = Path(__file__).parents[3] / "k8s" / "crds"
 KIND_IDS = [crd.kind for crd in KINDS]
@@ -31,8 +32,13 @@ def nodes(schema: object, path: str = "") -> Iterator[tuple[str, Node]]:
         yield from nodes(schema["additionalProperties"], f"{path}{{}}")
 
 
-def all_nodes(crd: Crd) -> list[tuple[str, Node]]:
-    return list(nodes(structural_schema(crd.versions[-1].struct)))
+def all_nodes(crd: Crd, version: str = names.V1BETA2) -> list[tuple[str, Node]]:
+    (struct,) = [v.struct for v in crd.versions if v.name == version]
+    return list(nodes(structural_schema(struct)))
+
+
+def of_both_versions(crd: Crd) -> list[tuple[str, Node]]:
+    return [*all_nodes(crd, names.V1BETA1), *all_nodes(crd)]
 
 
 def test_files_on_disk_are_current() -> None:
@@ -50,6 +56,8 @@ def test_names_and_scope(crd: Crd) -> None:
         "AdmissionCheck": ("admissionchecks", False, ("ac",), True),
         "WorkloadPriorityClass": ("workloadpriorityclasses", False, ("wpc",), False),
         "Topology": ("topologies", False, ("topo",), False),
+        "MultiKueueCluster": ("multikueueclusters", False, ("mkc",), True),
+        "MultiKueueConfig": ("multikueueconfigs", False, ("mkconf",), False),
         "ProvisioningRequestConfig": ("provisioningrequestconfigs", False, ("prc",), False),
     }
     assert (crd.plural, crd.namespaced, crd.short_names, crd.status) == expected[crd.kind]
@@ -69,8 +77,36 @@ def test_one_version_is_stored_and_its_struct_knows_its_kind(crd: Crd) -> None:
 
 
 @pytest.mark.parametrize("crd", KINDS, ids=KIND_IDS)
+def test_the_older_version_is_served_with_a_warning(crd: Crd) -> None:
+    spec = manifest(crd)["spec"]
+    assert isinstance(spec, dict)
+    versions = {version["name"]: version for version in spec["versions"]}
+    assert set(versions) == {names.V1BETA1, names.V1BETA2}
+    assert all(version["served"] for version in versions.values())
+    if crd.kind != names.MULTIKUEUE_CONFIG:
+        # Kueue never called that one deprecated.
+        assert names.GROUP_VERSION in versions[names.V1BETA1]["deprecationWarning"]
+    assert versions[names.V1BETA1].get("subresources") == versions[names.V1BETA2].get("subresources")
+
+
+@pytest.mark.parametrize("crd", KINDS, ids=KIND_IDS)
+def test_versions_that_differ_are_converted(crd: Crd) -> None:
+    """Whoever changes one version only has to convert it. Limits and rules may differ."""
+
+    def fields(version: str) -> set[str]:
+        return {path for path, _ in all_nodes(crd, version)}
+
+    assert crd.converted == (fields(names.V1BETA1) != fields(names.V1BETA2))
+    document: dict[str, object] = {**manifest(crd)}
+    conversion = section(document, "spec", "conversion")
+    assert conversion["strategy"] == ("Webhook" if crd.converted else "None")
+    client_config = section(conversion, "webhook", "clientConfig")
+    assert section(client_config, "service").get("path") == ("/convert" if crd.converted else None)
+
+
+@pytest.mark.parametrize("crd", KINDS, ids=KIND_IDS)
 def test_every_list_says_how_it_merges(crd: Crd) -> None:
-    for path, node in all_nodes(crd):
+    for path, node in of_both_versions(crd):
         if node.get("type") == "array":
             assert node["x-kubernetes-list-type"] in ("atomic", "set", "map"), path
 
@@ -78,14 +114,14 @@ def test_every_list_says_how_it_merges(crd: Crd) -> None:
 @pytest.mark.parametrize("crd", KINDS, ids=KIND_IDS)
 def test_kubectl_explain_has_something_to_say_about_every_field(crd: Crd) -> None:
     generic = (".apiVersion", ".kind", ".metadata")
-    for path, node in all_nodes(crd):
+    for path, node in of_both_versions(crd):
         if path not in generic and not path.endswith(("[]", "{}")):
             assert node.get("description"), path
 
 
 @pytest.mark.parametrize("crd", KINDS, ids=KIND_IDS)
 def test_keys_of_list_maps_exist_and_are_there(crd: Crd) -> None:
-    for path, node in all_nodes(crd):
+    for path, node in of_both_versions(crd):
         if node.get("x-kubernetes-list-type") == "map":
             items = node["items"]
             assert isinstance(items, dict)
@@ -121,7 +157,7 @@ def _defaults(struct: type[msgspec.Struct]) -> Iterator[tuple[str, object, objec
 @pytest.mark.parametrize("crd", KINDS, ids=KIND_IDS)
 def test_defaults_of_the_schema_are_those_of_the_struct(crd: Crd) -> None:
     """An object decoded before and after the API server filled in defaults must be the same."""
-    for field, wanted, value in _defaults(crd.versions[-1].struct):
+    for field, wanted, value in (default for version in crd.versions for default in _defaults(version.struct)):
         if isinstance(value, msgspec.Struct):
             assert convert(type(value), wanted) == value, field
         else:

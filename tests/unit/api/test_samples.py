@@ -51,6 +51,16 @@ spec:
   resourceGroups: [{coveredResources: [cpu], flavors: [{name: spot, resources: [{name: cpu, nominalQuota: 1}]}]}]
 ---
 apiVersion: kueue.x-k8s.io/v1beta2
+kind: MultiKueueCluster
+metadata: {name: far}
+spec: {clusterSource: {kubeConfig: {location: far-secret, locationType: Path}}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: MultiKueueConfig
+metadata: {name: anywhere}
+spec: {clusters: [far, near], quotaManagement: Automated}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
 kind: ResourceFlavor
 metadata: {name: spot}
 spec:

@@ -70,3 +70,8 @@ def test_each_fault_of_a_map_names_its_key() -> None:
     assert len(errors) == 2
     assert errors[0].startswith("'-bad'")
     assert errors[1].startswith("'key'")
+
+
+@pytest.mark.parametrize(("key", "faults"), [("a/b/-c", 1), ("", 2), ("/gpu", 1), ("A/-", 2), ("x/" + "-" * 64, 2)])
+def test_as_many_faults_of_a_key_as_kubernetes_tells(key: str, faults: int) -> None:
+    assert len(label_key_errors(key)) == faults

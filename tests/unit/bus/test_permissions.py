@@ -5,7 +5,7 @@ import re
 import pytest
 
 from shared.bus import permissions
-from shared.bus.permissions import Permissions, consumer_name, of_reader, of_service
+from shared.bus.permissions import Permissions, consumer_names, of_reader, of_service
 from shared.events import streams, subjects
 
 
@@ -95,10 +95,7 @@ def test_every_stream_has_its_purposes_and_every_name_is_listed() -> None:
         for reader in stream.readers:
             if not stream.per_epoch:
                 assert may_publish(reader, f"$JS.API.STREAM.INFO.{stream.name}")
-    for replica in range(streams.REPLICAS):
-        assert consumer_name("scheduler", replica, "objects") == f"scheduler-{replica}-objects"
-    for replica in (-1, streams.REPLICAS):
-        with pytest.raises(ValueError, match="replica"):
-            consumer_name("scheduler", replica, "objects")
+    names = consumer_names("scheduler", "objects")
+    assert names == tuple(f"scheduler-{number}-objects" for number in range(streams.REPLICAS))
     with pytest.raises(ValueError, match="purpose"):
-        consumer_name("scheduler", 0, "theft")
+        consumer_names("scheduler", "theft")

@@ -133,7 +133,7 @@ def received(subject: str, payload: bytes) -> Received:
 def test_a_command_stands_under_the_subject_that_its_content_gives_it() -> None:
     evict = commands.Evict(id="i", kind="workload", namespace="ns", name="w", reason="r", message="m")
     subject = commands.subject_of("preemptor", evict)
-    found = open_command(received(subject, commands.codec.encode(evict)))
+    found = open_command(received(subject, commands.codec.encode(evict)), "then")
     assert (found.command, found.writer, found.sequence, found.attempts) == (evict, "preemptor", 5, 1)
     for wrong in (
         subjects.command("preemptor", "evict", "workload", "ns", "other"),
@@ -141,4 +141,4 @@ def test_a_command_stands_under_the_subject_that_its_content_gives_it() -> None:
         subjects.objects("workload", "ns", "w"),
     ):
         with pytest.raises(ValueError):
-            open_command(received(wrong, commands.codec.encode(evict)))
+            open_command(received(wrong, commands.codec.encode(evict)), "then")

@@ -15,7 +15,8 @@ import yaml
 from aiohttp import web
 
 from cli import installation
-from cli.installation import MANIFESTS, Prepared, Wanted, pointed_webhooks, prepare
+from cli.installation import MANIFESTS, Prepared, Wanted, pointed_definition, pointed_webhooks, prepare
+from shared.api.crd_kinds import CONVERTED, KINDS
 from shared.api.selectors import LabelSelector
 from shared.config.configuration import Configuration
 from shared.runtime.health import serve as serve_http
@@ -39,6 +40,18 @@ def test_webhooks_are_pointed_at_the_url(name: str) -> None:
     for old, new in zip(before["webhooks"], after["webhooks"], strict=True):
         assert (old["name"], old["rules"], old["failurePolicy"]) == (new["name"], new["rules"], new["failurePolicy"])
         assert [c["expression"] for c in new["matchConditions"]] == ['request.userInfo.username != "someone"']
+
+
+@pytest.mark.parametrize("authority", [b"", b"pem"])
+def test_conversion_is_pointed_at_the_url(authority: bytes) -> None:
+    wanted = msgspec.structs.replace(WANTED, webhook_ca=authority)
+    definitions = list(installation._read(MANIFESTS / "crds"))
+    pointed = {d["metadata"]["name"]: pointed_definition(d, wanted)["spec"]["conversion"] for d in definitions}
+    bundle = {"caBundle": base64.b64encode(authority).decode()} if authority else {}
+    client_config = {"url": "https://127.0.0.1:9443/convert", **bundle}
+    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": client_config}
+    assert {name for name, c in pointed.items() if c == {"strategy": "Webhook", "webhook": webhook}} == set(CONVERTED)
+    assert all(c == {"strategy": "None"} for name, c in pointed.items() if name not in CONVERTED)
 
 
 def test_jobs_of_managed_namespaces_are_reviewed() -> None:
@@ -210,7 +223,7 @@ async def test_everything_is_installed(kubeconfig: Callable[[str], Path]) -> Non
     # It waits until the API server serves the kinds.
     assert cluster.looks > 12
     kinds = [o["kind"] for o in cluster.objects.values()]
-    assert kinds.count("CustomResourceDefinition") == len(ALL_KINDS)
+    assert kinds.count("CustomResourceDefinition") == len(KINDS)
     assert {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Namespace"} < set(kinds)
     assert {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"} < set(kinds)
     labels = [

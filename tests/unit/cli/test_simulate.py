@@ -81,6 +81,42 @@ def test_fair_sharing_is_a_choice(tmp_path: Path) -> None:
     assert [one.workload for one in as_json(text, tmp_path, "--fair-sharing").decisions] == ["ns/two"]
 
 
+CONFIG = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+resources:
+  excludeResourcePrefixes: [net.example.com/]
+  transformations:
+  - {input: example.com/mig, strategy: Replace, outputs: {cpu: 2}}
+"""
+
+
+def test_counts_and_gates_are_those_of_the_configuration(tmp_path: Path) -> None:
+    asks = "{cpu: 1, net.example.com/vpc: 1, example.com/mig: 1}"
+    text = QUEUES + job("a", "1").replace("{cpu: 1}", asks)
+    assert as_json(text, tmp_path).decisions == ()
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG)
+    assert [one.workload for one in as_json(text, tmp_path, "--config", str(config)).decisions] == ["ns/a"]
+    gated = job("b", "1").replace("name: b,", "name: b, annotations: {kueue.x-k8s.io/admission-gated-by: a/b},", 1)
+    assert [one.reason for one in as_json(QUEUES + gated, tmp_path).waiting] == ["AdmissionGated"]
+    told = as_json(QUEUES + gated, tmp_path, "--feature-gates", "AdmissionGatedBy=false")
+    assert [one.workload for one in told.decisions] == ["ns/b"]
+    assert "no such feature gate" in run(text, tmp_path, "--feature-gates", "Nothing=true", code=1)
+
+
+def test_limits_and_overhead_of_the_cluster_count(tmp_path: Path) -> None:
+    limits = """
+- apiVersion: v1
+  kind: LimitRange
+  metadata: {name: l, namespace: ns}
+  spec: {limits: [{type: Container, max: {cpu: 2}}]}
+"""
+    told = as_json(QUEUES + limits + job("a", "3") + job("b", "2"), tmp_path)
+    assert [one.workload for one in told.decisions] == ["ns/b"]
+    assert [(one.workload, one.reason) for one in told.waiting] == [("ns/a", "Misconfigured")]
+
+
 @pytest.mark.parametrize("text", ["a: [", "\x00"])
 def test_a_file_that_cannot_be_read_ends_with_a_line_and_a_status(text: str, tmp_path: Path) -> None:
     told = run(text, tmp_path, code=1)

@@ -65,7 +65,6 @@ def test_the_shipped_file(file: File) -> None:
     configured = file.load(SHIPPED)
     assert configured.configuration.controller.group_kind_concurrency["Job.batch"] == 5
     assert configured.unused == (
-        "leaderElection",
         "controller",
         "clientConnection",
         "integrations.frameworks: kubeflow.org/mpijob",
@@ -146,6 +145,9 @@ def test_wait_for_pods_ready_is_switched_off_by_its_gate(file: File) -> None:
         ("featureGates: {PartialAdmission: maybe}\n", "featureGates[...]: Expected `bool`, got `str`"),
         # rules
         ("webhook: {port: 0}\n", "webhook.port: must be between 1 and 65535, is 0"),
+        ("leaderElection: {retryPeriod: 0s}\n", "leaderElection.retryPeriod: must be more than 0, is 0"),
+        ("leaderElection: {retryPeriod: 9s}\n", "leaderElection.renewDeadline: must be more than 1.2 times"),
+        ("leaderElection: {leaseDuration: 10s}\n", "leaderElection.leaseDuration: must be more than the renewDeadline"),
         ("controller: {groupKindConcurrency: {Pod: 0}}\n", "controller.groupKindConcurrency[Pod]: must be at least 1"),
         ("tls: {minVersion: VersionTLS11}\n", "tls.minVersion: 'VersionTLS11' is not one of"),
         ("tls: {minVersion: VersionTLS13, cipherSuites: [TLS_AES_128_GCM_SHA256]}\n", "tls.cipherSuites: cannot be"),
@@ -284,8 +286,6 @@ def test_what_has_no_effect_yet_is_told(file: File) -> None:
         "featureGates: {FailureRecoveryPolicy: true, PartialAdmission: false}\n"
     )
     assert configured.unused == (
-        "resources.deviceClassMappings",
-        "metrics.customLabels",
         "multiKueue",
         "feature gate FailureRecoveryPolicy=true",
     )

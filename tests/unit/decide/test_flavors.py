@@ -135,11 +135,6 @@ def test_preference(left: Grade, right: Grade, by_level: bool, better: bool) -> 
     [
         (flavor("f", node_taints=(o.Taint("k", "v", "NoSchedule"),)), {}, "untolerated_taint"),
         (flavor("f", node_labels={"zone": "a"}), {"node_selector": {"zone": "b"}}, "affinity_mismatch"),
-        (
-            flavor("f", node_labels={"zone": "a"}),
-            {"affinity_terms": ((o.Requirement("zone", "Odd", ("?",)),),)},
-            "malformed_affinity",
-        ),
         (flavor("f", topology="racks"), {}, "flavor_topology_only"),
         (None, {}, "flavor_missing"),
     ],
@@ -158,6 +153,18 @@ def test_flavors_whose_nodes_do_not_suit_are_passed_over(
         refused = search(alone, source)
         assert (refused.mode, refused.refusal()) == (Mode.NO_FIT, "NoMatchingFlavor")
         assert [reason.code for reason in refused.pod_sets[0].reasons] == [code]
+
+
+def test_an_affinity_that_cannot_be_read_fails_the_pod_set_whatever_other_flavors_there_are() -> None:
+    odd: dict[str, Any] = {"affinity_terms": ((o.Requirement("zone", "Odd", ("?",)),),)}
+    flavors = flavor("f", node_labels={"zone": "a"}), flavor("g")
+    source = workload("a", pod_sets=(pod_set(requests={"cpu": "1"}, **odd), pod_set("later", requests={"cpu": "1"})))
+    found = search(world(*flavors, queue("cq", group(f="cpu=9", g="cpu=9"))), source)
+    assert (found.mode, found.refusal()) == (Mode.NO_FIT, "NoMatchingFlavor")
+    assert [pod_set.name for pod_set in found.pod_sets] == ["main"]
+    assert [reason.code for reason in found.pod_sets[0].reasons] == ["malformed_affinity"]
+    # Where no flavor has the key, nobody looks at it.
+    assert search(world(*flavors, queue("cq", group(g="cpu=9"))), source).mode is Mode.FIT
 
 
 def test_tolerations_of_pod_or_flavor_open_a_tainted_flavor() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from shared.decide.requests import LogicalDevices, RequestRules, pod_requests, workload_info
 from shared.decide.requests_adjust import adjusted, out_of_bounds
-from shared.events.objects import Container, PodSet
-from shared.model.limit_range import LimitItem, pod_rules
+from shared.events.objects import Container, LimitItem, PodSet
+from shared.model.limit_range import pod_rules
 from tests.unit.model.builders import pod_set, workload
 
 RULES = pod_rules(

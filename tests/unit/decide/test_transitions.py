@@ -255,3 +255,32 @@ def test_checks_keep_their_state_when_the_list_changes() -> None:
     assert [(one.name, one.state) for one in new.admission_checks] == [("a", "Pending"), ("b", "Ready")]
     assert to.sync_checks(new, ("a", "b"), at(9)) is new
     assert to.sync_checks(new, (), at(9)).admission_checks == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "increment", "after"),
+    [
+        (None, True, RequeueState(count=1, requeue_at=at(300))),
+        (RequeueState(count=2, requeue_at=at(-300)), False, RequeueState(count=2, requeue_at=at(300))),
+        (RequeueState(count=3, requeue_at=at(600)), False, RequeueState(count=3, requeue_at=at(600))),
+        (RequeueState(count=3, requeue_at=at(600)), True, RequeueState(count=4, requeue_at=at(600))),
+    ],
+)
+def test_one_more_requeue_only_moves_the_time_later(
+    before: RequeueState | None, increment: bool, after: RequeueState
+) -> None:
+    assert to.count_requeue(before, at(300), increment=increment) == after
+
+
+def test_holding_quota_says_nothing_about_admission() -> None:
+    evicted = to.evict(admitted(), "Preempted", "by another", at(60), 3, preempted_reason="InClusterQueue")
+    released = to.release(evicted, at(65), 3)
+    held = to.hold_quota(released, ADMISSION, at(70), 3)
+    assert truth(held) == {
+        "QuotaReserved": "T/QuotaReserved",
+        "Admitted": "F/NoReservation",
+        "Evicted": "F/QuotaReserved",
+        "Preempted": "F/QuotaReserved",
+        "Requeued": "T/Preempted",
+    }
+    assert held.admission == ADMISSION

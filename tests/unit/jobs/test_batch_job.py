@@ -142,6 +142,22 @@ def test_stop_takes_three_writes() -> None:
     assert KIND.stop(stopped, restore) is None
 
 
+@pytest.mark.parametrize("type_", ["SuccessCriteriaMet", "FailureTarget"])
+@pytest.mark.parametrize("stopping", ["", "true"])
+def test_a_job_that_ends_is_not_stopped_and_gets_its_start_time_back(type_: str, stopping: str) -> None:
+    conditions = [{"type": "Suspended", "status": "False"}, {"type": type_, "status": "True"}]
+    ending = job(spec={"suspend": True}, status={"conditions": conditions}, stopping=stopping)
+    ending = apply(ending, {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}})
+    step = KIND.stop(ending, ())
+    assert step == StopStep(patch={"status": {"startTime": "2026-01-01T00:00:00Z"}}, status=True)
+    assert KIND.stop(apply(ending, step.patch), ()) is None
+    running = apply(ending, {"spec": {"suspend": False}, "status": {"startTime": "2026-01-01T00:00:01Z"}})
+    assert KIND.stop(running, ()) is None
+    # What was once meant is not meant any more.
+    conditions[1]["status"] = "False"
+    assert KIND.stop(running, ()) is not None
+
+
 def test_stop_without_restore_data_leaves_the_template() -> None:
     stopping = job(spec={"suspend": True, "parallelism": 2}, stopping="true", job_min_parallelism="1")
     for restore in ((), (JobPodSet(name="a", count=9, template={}), JobPodSet(name="b", count=9, template={}))):

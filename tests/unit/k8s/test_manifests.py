@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -17,9 +18,13 @@ from services.queue_manager.settings import QueueManagerSettings
 from services.scheduler.settings import SchedulerSettings
 from services.watcher.certificates import CONFIGURATIONS
 from services.watcher.settings import WatcherSettings
+from services.webhook import conversion_review
 from services.webhook.handlers import Handlers
 from services.webhook.known_objects import KnownObjects
 from services.webhook.settings import WebhookSettings
+from shared.api.crd_kinds import CONVERTED
+from shared.api.names import CONVERSION_SERVICE
+from shared.config.configuration import Metrics
 from shared.config.settings import BaseSettings, load
 from shared.events.streams import READER, REPLICAS, SERVICES
 from tests.unit.k8s.rendered import ROOT, Document, key, of_kind, pod_specs, render
@@ -39,9 +44,9 @@ WITH_KUBERNETES = {"sluice-watcher", "sluice-webhook", "sluice-nats-credentials"
 
 
 def service_workload(folder: str, service: str) -> Document:
-    """The Deployment or StatefulSet of a service."""
+    """The Deployment of a service."""
     name = f"sluice-{service.replace('_', '-')}"
-    found = [o for o in of_kind(render(folder), "Deployment", "StatefulSet") if o["metadata"]["name"] == name]
+    found = [o for o in of_kind(render(folder), "Deployment") if o["metadata"]["name"] == name]
     assert len(found) == 1, name
     return found[0]
 
@@ -59,7 +64,7 @@ def environment(folder: str, workload: Document) -> dict[str, str]:
     values: dict[str, str] = {}
     for source in container(workload).get("envFrom", ()):
         values |= maps[source["configMapRef"]["name"]]
-    fields = {"metadata.namespace": NAMESPACE, "metadata.labels['apps.kubernetes.io/pod-index']": "1"}
+    fields = {"metadata.namespace": NAMESPACE}
     for variable in container(workload).get("env", ()):
         field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
         values[variable["name"]] = fields[field] if field else variable["value"]
@@ -115,6 +120,11 @@ def test_ports_and_probes_are_those_of_the_settings(service: str) -> None:
     if isinstance(settings, WebhookSettings):
         assert ports["webhook"] == settings.webhook_port
         assert settings.webhook_host == "0.0.0.0"
+        assert Metrics().bind_address == f":{ports['metrics']}"
+        services = {o["metadata"]["name"]: o["spec"]["ports"] for o in of_kind(render("base"), "Service")}
+        for source in settings.metrics_sources.split(","):
+            found = urlsplit(source)
+            assert [p["port"] for p in services[found.hostname or ""]] == [found.port], source
     assert workload["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(settings.health_port)
 
 
@@ -125,16 +135,13 @@ def test_those_with_credentials_know_their_namespace(service: str) -> None:
     assert settings.namespace == NAMESPACE
 
 
-def test_no_number_is_used_by_two_instances_at_once() -> None:
+def test_there_is_somebody_to_take_over_and_room_for_a_rolling_update() -> None:
     for service in SERVICES:
-        workload = service_workload("base", service)
-        if workload["kind"] == "Deployment":
-            assert workload["spec"]["replicas"] == 1
-            assert workload["spec"]["strategy"] == {"type": "Recreate"}
-            assert "SLUICE_REPLICA" not in environment("base", workload)
-        else:
-            assert workload["spec"]["replicas"] <= REPLICAS
-            assert environment("base", workload)["SLUICE_REPLICA"] == "1"
+        spec = service_workload("base", service)["spec"]
+        assert spec["replicas"] == (1 if service in ("metrics", "provisioning_request") else 2), service
+        # The default: as many again may be started beside those that end, as readers of the bus.
+        assert "strategy" not in spec, service
+        assert 2 * spec["replicas"] <= REPLICAS
 
 
 @pytest.mark.parametrize("folder", COMPLETE)
@@ -296,6 +303,22 @@ def test_webhook_configurations_point_at_handlers_and_the_service() -> None:
             conditions = [c["expression"] for c in webhook["matchConditions"]]
             assert f'request.userInfo.username != "system:serviceaccount:{NAMESPACE}:sluice-watcher"' in conditions
     assert called == set(routes)
+
+
+def test_definitions_are_converted_by_webhooks_that_need_not_be_ready() -> None:
+    """Ready is who has read OBJECTS, which are there once the gateway has listed everything; what is stored in v1beta1 it can list once it is converted."""
+    objects = render("base")
+    conversions = [d["spec"]["conversion"] for d in of_kind(objects, "CustomResourceDefinition")]
+    called = [c["webhook"]["clientConfig"]["service"] for c in conversions if c["strategy"] == "Webhook"]
+    assert len(called) == len(CONVERTED)
+    (named,) = {(s["namespace"], s["name"], s["path"], s["port"]) for s in called}
+    assert named == (NAMESPACE, CONVERSION_SERVICE, conversion_review.PATH, 443)
+    services = {key(o): o["spec"] for o in of_kind(objects, "Service")}
+    conversion = services[f"Service/{NAMESPACE}/{CONVERSION_SERVICE}"]
+    admission = services[f"Service/{NAMESPACE}/kueue-webhook-service"]
+    assert conversion["publishNotReadyAddresses"] is True
+    assert "publishNotReadyAddresses" not in admission
+    assert (conversion["selector"], conversion["ports"]) == (admission["selector"], admission["ports"])
 
 
 @pytest.mark.parametrize("folder", [*COMPLETE, "local"])

@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from cli.nats_credentials import CONFIG_KEY, CONFIG_SECRET, USERS, Credentials, made_of, main, secret_name
+from cli.nats_credentials import (
+    CA_SECRET,
+    CONFIG_KEY,
+    CONFIG_SECRET,
+    TLS_SECRET,
+    USERS,
+    Credentials,
+    made_of,
+    main,
+    secret_name,
+    server_of,
+)
 from shared.bus.server_config import Server
 from shared.kube.client import KubeClient
 from shared.kube.errors import Forbidden
@@ -163,3 +174,37 @@ async def test_the_command_prints_what_it_did_and_no_more(tmp_path: Path, capsys
     assert not any(value and value in printed for value in secret)
     assert stored(api)[secret_name("watcher")]["url"] == "nats://there:4222"
     assert api.requests[0][1] == "/api/v1/namespaces/kueue-system/secrets/sluice-nats-watcher"
+
+
+async def test_a_cluster_gets_certificates_and_only_the_authority_goes_to_the_services() -> None:
+    api, cluster = ApiServer(), server_of(NAMESPACE, 3)
+    async with client_of(api) as client:
+        done = await credentials(client, cluster).ensure()
+        assert [line for line in done if "-tls" in line or "-ca" in line] == [
+            f"secret/{TLS_SECRET} created",
+            f"secret/{CA_SECRET} created",
+        ]
+        assert await credentials(client, cluster).ensure() == []
+    made = stored(api)
+    assert set(made[TLS_SECRET]) == {"ca.crt", "tls.crt", "tls.key"}
+    assert made[CA_SECRET] == {"ca.crt": made[TLS_SECRET]["ca.crt"]}
+    config = made[CONFIG_SECRET][CONFIG_KEY]
+    assert config.count(f"tls://sluice-nats-2.sluice-nats-servers.{NAMESPACE}.svc:6222") == 1
+    assert "verify: true" in config
+    assert "BEGIN" not in config
+
+
+async def test_a_cluster_with_a_certificate_that_says_no_authority_is_an_error() -> None:
+    api = ApiServer()
+    await put(api, TLS_SECRET, **{"tls.crt": "x"})
+    async with client_of(api) as client:
+        with pytest.raises(ValueError, match=r"secret/sluice-nats-tls has no ca\.crt"):
+            await credentials(client, server_of(NAMESPACE, 3)).ensure()
+
+
+async def test_one_server_has_no_certificates() -> None:
+    api = ApiServer()
+    async with client_of(api) as client:
+        await credentials(client, server_of(NAMESPACE, 1)).ensure()
+    assert not {TLS_SECRET, CA_SECRET} & set(stored(api))
+    assert "cluster:" not in stored(api)[CONFIG_SECRET][CONFIG_KEY]

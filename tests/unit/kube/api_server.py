@@ -160,6 +160,9 @@ class ApiServer:
         return web.json_response(self.objects[plural][(namespace, name)])
 
     def _list(self, request: web.Request, plural: str, namespace: str) -> web.Response:
+        least = int(request.query.get("resourceVersion") or 0)
+        if least > self.version:
+            return status(504, "Timeout", f"Timeout: Too large resource version: {least}, current: {self.version}")
         found = [d for (ns, _), d in self.objects.get(plural, {}).items() if not namespace or ns == namespace]
         start = int(request.query.get("continue") or 0)
         limit = int(request.query.get("limit") or 0) or len(found)
@@ -169,9 +172,8 @@ class ApiServer:
         return web.json_response({"metadata": metadata, "items": found[start : start + limit]})
 
     async def _watch(self, request: web.Request, plural: str) -> web.StreamResponse:
+        # One from a version that was never reached opens, and is told nothing until then.
         after = int(request.query["resourceVersion"])
-        if after > self.version:
-            return status(504, "Timeout", f"Timeout: Too large resource version: {after}, current: {self.version}")
         response = web.StreamResponse()
         await response.prepare(request)
         if after < self.oldest:

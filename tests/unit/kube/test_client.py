@@ -83,6 +83,29 @@ async def test_a_stale_version_is_a_conflict_and_changes_nothing() -> None:
     assert api.objects["jobs"][("team", "a")]["spec"] == {"suspend": True}
 
 
+async def test_what_may_not_be_written_now_is_not_sent() -> None:
+    api = ApiServer()
+    async with client_of(api) as client:
+        await client.create(resources.JOBS, "team", json.dumps(JOB).encode())
+        client.may_write = lambda: False
+        sent = len(api.requests)
+        for writing in (
+            client.create(resources.JOBS, "team", json.dumps(JOB).encode()),
+            client.patch(resources.JOBS, "team", "a", b"{}"),
+            client.put(resources.JOBS, "team", "a", json.dumps(JOB).encode()),
+            client.delete(resources.JOBS, "team", "a"),
+        ):
+            with pytest.raises(errors.WritesHeld):
+                await writing
+        assert len(api.requests) == sent
+        # What decides whether we may goes through, and so does reading.
+        await client.get(resources.JOBS, "team", "a")
+        lease = {"metadata": {"namespace": "team", "name": "a"}, "spec": {}}
+        await client.create(resources.LEASES, "team", json.dumps(lease).encode())
+        client.may_write = lambda: True
+        await client.delete(resources.JOBS, "team", "a")
+
+
 async def test_a_taken_name_is_a_conflict_of_its_own() -> None:
     api = ApiServer()
     async with client_of(api) as client:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.figures import counts, durations, flat, steps
+from loadtest.figures import counts, durations, flat, pauses, steps
 from loadtest.generator import Plan, Queue
 from loadtest.percentiles import distribution
+from loadtest.runner import Fault
 from loadtest.timeline import Timeline
 from loadtest.writes import Stamps
 from tests.unit.loadtest.items import item, started
@@ -50,6 +51,21 @@ def test_steps_of_a_workload_without_a_job() -> None:
 def test_an_item_with_a_step_that_nobody_saw_is_left_out() -> None:
     assert steps([started("a")], {"ns/a": Stamps(created=100.01, admitted=100.2, started=100.3)}) == {}
     assert steps([started("a")], {}) == {}
+
+
+def admitted_at(*times: float) -> list[Timeline]:
+    return [Timeline(item(f"w{at}"), asked=1.0, admitted=at) for at in times]
+
+
+def test_a_pause_is_the_longest_time_without_an_admission_around_a_fault() -> None:
+    timelines = [*admitted_at(9.0, 9.9, 10.1, 14.0, 14.5, 30.0), Timeline(item("never"))]
+    # What was under way at the fault comes a moment after it; the pause is what follows.
+    assert pauses(timelines, [Fault("kill", 10.0, 15.0)]) == {"pause_s.kill": pytest.approx(3.9)}
+
+
+def test_a_pause_begins_with_the_last_admission_and_lasts_while_nothing_comes() -> None:
+    found = pauses(admitted_at(9.0), [Fault("kill", 10.0, 15.0), Fault("wipe", 20.0, 21.0)])
+    assert found == {"pause_s.kill": pytest.approx(6.0), "pause_s.wipe": pytest.approx(12.0)}
 
 
 def test_counts() -> None:

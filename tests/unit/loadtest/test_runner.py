@@ -165,6 +165,30 @@ async def test_a_run_that_does_not_end_ends_at_its_time() -> None:
     assert {t.item.name for t in outcome.timelines if not t.finished} == {stuck}
 
 
+async def test_faults_are_done_while_admissions_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadtest.runner.SETTLE_S", 0.05)
+    monkeypatch.setattr("loadtest.runner.FLOWING", 2)
+    made = planned("Workload", runtime_ms=100)
+    done: list[str] = []
+    async with controlled() as (_, client, controller):
+        held = {item.name for item in made.items[2:]}
+        controller.ignore = held
+
+        async def fault() -> None:
+            done.append("fault")
+            controller.ignore = set()
+
+        runner = Runner(client, made, mimic=True, timeout_s=10.0, faults={"let go": fault})
+        await runner.prepare()
+        outcome = await runner.run()
+    assert done == ["fault"]
+    assert [f.name for f in outcome.faults] == ["let go"]
+    assert outcome.began < outcome.faults[0].began < outcome.faults[0].recovered
+    late = [t.admitted for t in outcome.timelines if t.item.name in held and t.admitted]
+    assert len(late) >= 2
+    assert min(late) > outcome.faults[0].began
+
+
 async def test_what_cannot_be_created_is_told_and_not_waited_for() -> None:
     made = planned("Workload")
     refused: list[str] = []

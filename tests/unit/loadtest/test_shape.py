@@ -32,7 +32,14 @@ def test_every_shipped_shape_makes_items_with_different_names(name: str) -> None
     keys = [item.key for item in plan(shape).items]
     assert keys
     assert len(set(keys)) == len(keys)
-    assert any(t.figure == "unfinished" and t.max == 0 for t in shape.thresholds)
+    if shape.faults:
+        assert {t.figure for t in shape.thresholds} == {f"pause_s.{fault}" for fault in shape.faults}
+    else:
+        assert any(t.figure == "unfinished" and t.max == 0 for t in shape.thresholds)
+
+
+def test_recovery_has_ten_thousand_that_wait() -> None:
+    assert len(plan(load("recovery")).items) == 10_000
 
 
 def test_latency_is_500_jobs_of_one_pod_every_300_ms() -> None:

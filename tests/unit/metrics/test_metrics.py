@@ -8,17 +8,25 @@ from prometheus_client import CollectorRegistry
 
 from services.metrics.gauges import StateCollector
 from services.metrics.handlers import Memory
-from services.metrics.service import fold
+from services.metrics.service import fixed_role, fold, viewer
 from services.metrics.settings import MetricsSettings, with_configuration
 from services.metrics.transitions import Observation, observations, split_reason
 from shared.bus.interface import CaughtUp, FeedItem, Logged, ObjectChanged, Reset, Settled
-from shared.config.configuration import Configuration, Configured, LocalQueueMetrics, Metrics
+from shared.config.configuration import (
+    Configuration,
+    Configured,
+    CustomLabel,
+    LeaderElection,
+    LocalQueueMetrics,
+    Metrics,
+    Selector,
+)
 from shared.config.feature_gates import resolve
 from shared.events import objects as o
 from shared.events.decisions import Batch, DecisionId, Positions, Preempt
 from shared.events.outcomes import DecisionOutcome
 from shared.events.subjects import ObjectName
-from shared.telemetry.metrics import EVENTS, STATE, Recorder, exponential
+from shared.telemetry.metrics import Recorder
 
 PENDING = o.Workload(namespace="ns", name="w", uid="u", version=1, created=100, queue_name="lq", priority_class="high")
 
@@ -85,6 +93,8 @@ def test_the_end() -> None:
     found = named(observations(ADMITTED, FINISHED))
     assert found["finished_workloads_total"] == (("cq", "high"), 1)
     assert found["execution_time_seconds"] == (("cq", "high"), 60)
+    resumed = named(observations(step(ADMITTED, *ADMITTED.conditions, past_execution_s=40), FINISHED))
+    assert resumed["execution_time_seconds"] == (("cq", "high"), 100)
     assert observations(FINISHED, step(FINISHED, *FINISHED.conditions, finished=True)) == []
 
 
@@ -107,11 +117,13 @@ def test_reason_and_cause(reason: str, expected: tuple[str, str]) -> None:
 class Service:
     """The service without a bus."""
 
-    def __init__(self, settings: MetricsSettings | None = None) -> None:
+    def __init__(self, settings: MetricsSettings | None = None, configured: Configured | None = None) -> None:
         self.registry = CollectorRegistry()
-        self.memory = Memory()
-        self.recorder = Recorder(self.registry, "standalone")
-        self.registry.register(StateCollector(self.memory.objects, settings or MetricsSettings()))
+        self.role = "standalone"
+        self.memory = Memory(viewer(settings or MetricsSettings(), configured or Configured()))
+        view = self.memory.view
+        self.recorder = Recorder(self.registry, lambda: self.role, view.custom.names)
+        self.registry.register(StateCollector(view, lambda: self.role))
 
     def see(self, *items: FeedItem) -> None:
         for item in items:
@@ -148,14 +160,14 @@ def test_a_replay_counts_nothing_and_live_changes_count_once() -> None:
     service = Service()
     service.see(*LIVE, change(RESERVED), change(RESERVED), change(ADMITTED))
     assert service.value("admitted_workloads_total", cluster_queue="cq", priority_class="high") == 1
-    service.see(Reset(1, "wiped"), change(ADMITTED), CaughtUp(Positions(epoch=2)), change(ADMITTED))
+    service.see(Reset(1, "wiped"), LQ, CQ, change(ADMITTED), CaughtUp(Positions(epoch=2)), change(ADMITTED))
     assert service.value("admitted_workloads_total", cluster_queue="cq", priority_class="high") == 1
 
 
 def test_what_happened_during_a_replay_is_counted_after_it() -> None:
     service = Service()
     service.see(*LIVE, change(ADMITTED))
-    service.see(Reset(1, "wiped"), Reset(2, "again"), LQ, change(FINISHED))
+    service.see(Reset(1, "wiped"), Reset(2, "again"), LQ, CQ, change(FINISHED))
     assert service.value("finished_workloads_total", cluster_queue="cq", priority_class="high") is None
     service.see(CaughtUp(Positions(epoch=2)), change(FINISHED))
     assert service.value("finished_workloads_total", cluster_queue="cq", priority_class="high") == 1
@@ -219,6 +231,30 @@ def test_gauges_of_workloads_and_queues() -> None:
     assert service.value("cluster_queue_resource_usage", **quota) == 1.5
 
 
+def test_shares_are_those_of_the_status_and_there_only_with_fair_sharing() -> None:
+    service = Service(MetricsSettings(afs_weights={"memory": 0.5}))
+    service.see(*LIVE)
+    share = {"cluster_queue": "cq", "cohort": "team"}
+    of_local = {"name": "lq", "namespace": "ns", "cluster_queue": "cq"}
+    assert service.value("cluster_queue_weighted_share", **share) is None
+    assert service.value("local_queue_admission_fair_sharing_usage", **of_local) is None
+    queue, local = CQ.object, LQ.object
+    assert isinstance(queue, o.ClusterQueue)
+    assert isinstance(local, o.LocalQueue)
+    used = {"cpu": "1500m", "memory": "4"}
+    service.see(
+        change(msgspec.structs.replace(queue, version=2, weighted_share=61), "clusterqueue"),
+        change(o.Cohort(name="team", version=2, weighted_share=7), "cohort"),
+        change(msgspec.structs.replace(local, version=2, fair_weight="2", consumed=used, consumed_at=5), "localqueue"),
+    )
+    assert service.value("cluster_queue_weighted_share", **share) == 61
+    assert service.value("cohort_weighted_share", cohort="team") == 7
+    assert service.value("local_queue_admission_fair_sharing_usage", **of_local) == (1.5 + 0.5 * 4) / 2
+    without = Service(configured=Configured(gates=resolve({"MetricsForCohorts": False})))
+    without.see(*LIVE, change(o.Cohort(name="team", version=2, weighted_share=7), "cohort"))
+    assert without.value("cohort_weighted_share", cohort="team") is None
+
+
 def test_series_of_a_queue_vanish_with_it() -> None:
     service = Service()
     service.see(*LIVE, change(RESERVED))
@@ -241,13 +277,6 @@ def test_a_cycle_of_cohorts_does_not_hang_the_scrape() -> None:
     )
 
 
-def test_the_table_has_kueues_buckets_and_no_name_twice() -> None:
-    assert exponential(5) == (1.0, 2.5, 5.0, 10.0, 20.0)
-    assert all(len(f.buckets) in (14, 16) for f in EVENTS if f.kind == "histogram")
-    every = [f.name for f in (*EVENTS, *STATE)]
-    assert len(every) == len(set(every))
-
-
 @pytest.mark.parametrize(
     ("metrics", "gates", "resources", "local_queues"),
     [
@@ -263,3 +292,179 @@ def test_what_the_configuration_switches(
     configured = Configured(configuration=Configuration(metrics=metrics), gates=resolve(gates))
     settings = with_configuration(MetricsSettings(), configured)
     assert (settings.cluster_queue_resources, settings.local_queues) == (resources, local_queues)
+
+
+READY = step(ADMITTED, *ADMITTED.conditions, condition("PodsReady", 145, reason="Started"))
+
+
+def test_pods_ready_is_timed_from_queueing_and_from_admission_and_until_the_eviction() -> None:
+    found = named(observations(ADMITTED, READY))
+    assert found["ready_wait_time_seconds"] == (("cq", "high"), 45)
+    assert found["local_queue_admitted_until_ready_wait_time_seconds"] == (("lq", "ns", "high"), 15)
+    evicted = step(READY, *READY.conditions, condition("Evicted", 150, reason="Preempted"), evictions=1)
+    assert named(observations(READY, evicted))["pods_ready_to_evicted_time_seconds"] == (("cq", "Preempted", ""), 5)
+    assert "pods_ready_to_evicted_time_seconds" not in named(observations(ADMITTED, EVICTED))
+
+
+@pytest.mark.parametrize("cause", ["WaitForStart", "WaitForRecovery"])
+def test_the_cause_of_a_time_out_is_what_was_waited_for(cause: str) -> None:
+    waiting = step(ADMITTED, *ADMITTED.conditions, condition("PodsReady", 140, status=False, reason=cause))
+    evicted = step(waiting, *waiting.conditions, condition("Evicted", 150, reason="PodsReadyTimeout"), evictions=1)
+    found = named(observations(waiting, evicted))
+    assert found["evicted_workloads_total"] == (("cq", "PodsReadyTimeout", cause, "high"), 1)
+
+
+def test_a_replaced_slice_is_counted() -> None:
+    replaced = step(ADMITTED, condition("Finished", 190, reason="WorkloadSliceReplaced"), finished=True)
+    assert named(observations(ADMITTED, replaced))["replaced_workload_slices_total"] == (("cq",), 1)
+    assert "replaced_workload_slices_total" not in named(observations(ADMITTED, FINISHED))
+
+
+def test_queues_that_a_replay_does_not_bring_back_have_no_series() -> None:
+    service = Service()
+    service.see(*LIVE, change(RESERVED))
+    service.see(Reset(1, "wiped"), LQ, change(RESERVED), CaughtUp(Positions(epoch=2)))
+    assert service.value("quota_reserved_workloads_total", cluster_queue="cq", priority_class="high") is None
+    of_local = {"name": "lq", "namespace": "ns", "priority_class": "high"}
+    assert service.value("local_queue_quota_reserved_workloads_total", **of_local) == 1
+
+
+def test_a_follower_publishes_gauges_only() -> None:
+    service = Service()
+    service.role = "follower"
+    service.see(*LIVE, change(RESERVED))
+    assert service.registry.get_sample_value(
+        "kueue_reserving_active_workloads", {"cluster_queue": "cq", "replica_role": "follower"}
+    )
+    assert not [m for m in service.registry.collect() if m.name == "kueue_quota_reserved_workloads" and m.samples]
+    service.role = "leader"
+    service.see(change(ADMITTED))
+    labels = {"cluster_queue": "cq", "priority_class": "high", "replica_role": "leader"}
+    assert service.registry.get_sample_value("kueue_admitted_workloads_total", labels) == 1
+    service.recorder.clear()
+    assert service.registry.get_sample_value("kueue_admitted_workloads_total", labels) is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "elect", "expected"), [("", True, ""), ("", False, "standalone"), ("leader", True, "leader")]
+)
+def test_the_role_that_needs_no_election(setting: str, elect: bool, expected: str) -> None:
+    configured = Configured(configuration=Configuration(leader_election=LeaderElection(leader_elect=elect)))
+    assert fixed_role(MetricsSettings(replica_role=setting), configured) == expected
+
+
+def tree(*, gates: dict[str, bool] | None = None) -> Service:
+    """team (nominal 1, lends at most 3) holds cq (4 cpu) and lies below org, which has an object without quota of its own."""
+    service = Service(configured=Configured(gates=resolve(gates or {})))
+    own = (o.ResourceGroup(("cpu",), (o.Flavor("f", (o.FlavorQuota("cpu", "1", lending_limit="3"),)),)),)
+    queue = CQ.object
+    assert isinstance(queue, o.ClusterQueue)
+    reserving = msgspec.structs.replace(queue, version=2, status_reservation=o.QueueUsage((("f", "cpu", 2500, 0),)))
+    service.see(
+        *LIVE,
+        change(o.Cohort(name="team", version=1, parent="org", groups=own, weighted_share=7), "cohort"),
+        change(o.Cohort(name="org", version=1), "cohort"),
+        change(reserving, "clusterqueue"),
+        change(ADMITTED),
+    )
+    return service
+
+
+def test_cohorts_count_what_is_below_them() -> None:
+    service = tree()
+    cell = {"flavor": "f", "resource": "cpu"}
+    assert service.value("cohort_subtree_quota", cohort="team", **cell) == 5
+    assert service.value("cohort_subtree_quota", cohort="org", **cell) == 3
+    assert service.value("cohort_weighted_share", cohort="team") == 7
+    assert service.value("cohort_weighted_share", cohort="org") is None
+    assert service.value("cohort_info", cohort="team", parent_cohort="org", root_cohort="org") == 1
+    for cohort in ("team", "org"):
+        assert service.value("cohort_subtree_resource_reservations", cohort=cohort, **cell) == 2.5
+        assert service.value("cohort_subtree_admitted_active_workloads", cohort=cohort) == 1
+        assert service.value("cohort_subtree_admitted_workloads_total", cohort=cohort, priority_class="high") == 1
+
+
+def test_a_cohort_that_nobody_names_any_more_has_no_series() -> None:
+    service = tree()
+    for name in ("org", "team"):
+        tombstone = o.Tombstone(name=name, version=9)
+        service.see(ObjectChanged(name=ObjectName("cohort", "", name), object=tombstone, position=9))
+    # The ClusterQueue still says that it belongs to team.
+    assert service.value("cohort_subtree_admitted_workloads_total", cohort="team", priority_class="high") == 1
+    assert service.value("cohort_subtree_admitted_workloads_total", cohort="org", priority_class="high") is None
+    queue = CQ.object
+    assert isinstance(queue, o.ClusterQueue)
+    service.see(change(msgspec.structs.replace(queue, version=10, cohort=""), "clusterqueue"))
+    assert service.value("cohort_subtree_admitted_workloads_total", cohort="team", priority_class="high") is None
+    assert service.value("cohort_info", cohort="team", parent_cohort="", root_cohort="team") is None
+
+
+def test_cohorts_have_no_series_without_their_gate() -> None:
+    service = tree(gates={"MetricsForCohorts": False})
+    assert not [m for m in service.registry.collect() if m.name.startswith("kueue_cohort") and m.samples]
+
+
+def test_the_gate_of_unadmitted_workloads() -> None:
+    service = Service(configured=Configured(gates=resolve({"UnadmittedWorkloadsObservability": False})))
+    service.see(*LIVE)
+    labels = {"reason": "PendingEvaluation", "underlying_cause": ""}
+    assert service.value("unadmitted_workloads", cluster_queue="cq", **labels) is None
+    with_gate = Service()
+    with_gate.see(*LIVE)
+    assert with_gate.value("unadmitted_workloads", cluster_queue="cq", **labels) == 1
+    of_local = {"name": "lq", "namespace": "ns", "cluster_queue": "cq"}
+    assert with_gate.value("local_queue_unadmitted_workloads", **of_local, **labels) == 1
+
+
+def test_only_selected_local_queues_have_series() -> None:
+    chosen = LocalQueueMetrics(enable=True, local_queue_selector=Selector(match_labels={"shown": "yes"}))
+    configured = Configured(configuration=Configuration(metrics=Metrics(local_queue_metrics=chosen)))
+    service = Service(configured=configured)
+    queue = LQ.object
+    assert isinstance(queue, o.LocalQueue)
+    shown = change(msgspec.structs.replace(queue, version=2, labels={"shown": "yes"}), "localqueue")
+    of_local = {"name": "lq", "namespace": "ns"}
+    service.see(*LIVE, change(RESERVED))
+    assert service.value("local_queue_reserving_active_workloads", **of_local) is None
+    assert service.value("local_queue_quota_reserved_workloads_total", **of_local, priority_class="high") is None
+    service.see(shown, change(ADMITTED))
+    assert service.value("local_queue_admitted_active_workloads", **of_local) == 1
+    assert service.value("local_queue_admitted_workloads_total", **of_local, priority_class="high") == 1
+    service.see(change(msgspec.structs.replace(queue, version=3), "localqueue"))
+    assert service.value("local_queue_admitted_workloads_total", **of_local, priority_class="high") is None
+    assert service.value("local_queue_status", **of_local, active="Unknown") is None
+
+
+def test_custom_labels_are_on_the_series_of_their_objects() -> None:
+    labels = (
+        CustomLabel(name="cost", source_annotation_key="example.com/cost", tracked_values=("red",)),
+        CustomLabel(name="team", source_kind="Workload", tracked_values=("a", "b")),
+        CustomLabel(name="room", source_kind="LocalQueue"),
+    )
+    configured = Configured(
+        configuration=Configuration(metrics=Metrics(custom_labels=labels)),
+        gates=resolve({"CustomMetricLabels": True}),
+    )
+    service = Service(configured=configured)
+    queue, local = CQ.object, LQ.object
+    assert isinstance(queue, o.ClusterQueue)
+    assert isinstance(local, o.LocalQueue)
+    service.see(
+        *LIVE,
+        change(msgspec.structs.replace(queue, version=2, annotations={"example.com/cost": "blue"}), "clusterqueue"),
+        change(msgspec.structs.replace(local, version=2, labels={"room": "7"}), "localqueue"),
+        change(step(PENDING, labels={"team": "a"})),
+        change(msgspec.structs.replace(PENDING, name="x", uid="x", labels={"team": "c"})),
+    )
+    untracked = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
+    pending = {"cluster_queue": "cq", "status": "active", "custom_cost": untracked}
+    assert service.value("pending_workloads", **pending, custom_team="a") == 1
+    assert service.value("pending_workloads", **pending, custom_team=untracked) == 1
+    service.see(change(msgspec.structs.replace(ADMITTED, version=5, labels={"team": "b"})))
+    of_local = {"name": "lq", "namespace": "ns", "priority_class": "high", "custom_room": "7"}
+    assert service.value("local_queue_admitted_workloads_total", **of_local, custom_team="b") == 1
+    of_queue = {"cluster_queue": "cq", "priority_class": "high", "custom_cost": untracked}
+    assert service.value("admitted_workloads_total", **of_queue) == 1
+    name = ObjectName("clusterqueue", "", "cq")
+    service.see(ObjectChanged(name=name, object=o.Tombstone(name="cq", version=9), position=9))
+    assert service.value("admitted_workloads_total", **of_queue) is None

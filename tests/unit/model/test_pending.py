@@ -338,3 +338,18 @@ def test_only_active_queues_with_a_head_are_ready() -> None:
     pending.give_back("cq", head)
     assert pending.ready() == ["cq"]
     assert pending.queues["cq"].inflight is None
+
+
+def test_alike_tells_of_each_workload_once_whatever_its_state() -> None:
+    pending = lines()
+    names = ["a", "b", "c", "d"]
+    for name in names:
+        pending.push(waiting(name), NOW)
+    head = pending.pop("cq")
+    assert head is not None
+    pending.requeue(head, RequeueReason.NO_FIT, NOW)
+    assert pending.pop("cq") is not None or parked(pending)
+    queue = pending.queues["cq"]
+    told = list(queue.alike())
+    assert sum(number for _, _, number in told) == len(queue) == len(names)
+    assert sum(number for _, is_parked, number in told if is_parked) == len(queue.inadmissible)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 from prometheus_client import CollectorRegistry
 
 from services.provisioning_request.service import ProvisioningJudge
@@ -40,8 +39,9 @@ _KIND_OF = {type_: kind for kind, type_ in KINDS.items()}
 class Provisioning:
     """The service without its loop."""
 
-    def __init__(self, *objects: Object, **settings: Any) -> None:
-        judge = ProvisioningJudge(ProvisioningSettings(**settings))
+    def __init__(self, *objects: Object, first: bool = True, **settings: Any) -> None:
+        self.first = first
+        judge = ProvisioningJudge(ProvisioningSettings(**settings), goes_first=lambda: self.first)
         self.writer = CommandWriter("provisioning_request", judge, CollectorRegistry(), leads=True)
         self.position = 100
         self.now = 1000.0
@@ -188,16 +188,23 @@ def test_a_workload_that_is_gone_wants_nothing() -> None:
     assert service.step(5000.0) == []
 
 
-@pytest.mark.parametrize("replica", [1, 2])
-def test_a_further_instance_leaves_its_elder_the_time_to_act(replica: int) -> None:
-    service = Provisioning(config(), check(), workload(), replica=replica, stagger_s=2.0)
+def test_a_further_instance_leaves_the_first_the_time_to_act() -> None:
+    service = Provisioning(config(), check(), workload(), first=False, stagger_s=2.0)
     assert service.step() == []
-    assert service.step(1000.0 + 2 * replica - 0.1) == []
-    assert len(service.step(1000.0 + 2 * replica)) == 1
+    assert service.step(1001.9) == []
+    assert len(service.step(1002.0)) == 1
+
+
+def test_who_becomes_the_first_waits_for_nobody() -> None:
+    service = Provisioning(config(), check(), workload(), first=False, stagger_s=2.0)
+    assert service.step() == []
+    service.first = True
+    service.writer.fold([service.change(workload())], 1000.5)
+    assert len(service.step(1000.5)) == 1
 
 
 def test_a_further_instance_finds_it_done() -> None:
-    service = Provisioning(config(), check(), workload(), replica=1, stagger_s=2.0)
+    service = Provisioning(config(), check(), workload(), first=False, stagger_s=2.0)
     assert service.step() == []
     assert service.put(request(1)) == []
     assert service.step(1002.0) == []

@@ -29,7 +29,19 @@ from shared.events.commands import (
     Unreserve,
 )
 from shared.events.decisions import Positions
-from shared.events.objects import CheckState, Cohort, Object, Topology, Workload, WorkloadPriorityClass
+from shared.events.objects import (
+    CheckState,
+    Cohort,
+    Container,
+    LimitItem,
+    LimitRange,
+    Object,
+    PodSet,
+    RuntimeClass,
+    Topology,
+    Workload,
+    WorkloadPriorityClass,
+)
 from shared.events.outcomes import CommandOutcome
 from shared.state.open_commands import CommandWriter
 from tests.unit.queue_manager.objects import (
@@ -97,6 +109,44 @@ def of_workload(commands: Sequence[Command]) -> list[Command]:
 
 def statuses(commands: Sequence[Command]) -> dict[str, SetQueueStatus]:
     return {c.key: c for c in commands if isinstance(c, SetQueueStatus)}
+
+
+# --- requests that the namespace or the cluster has a say in ---------------------------------------------------------
+
+
+def limits(most: str) -> LimitRange:
+    item = LimitItem(type="Container", max={"cpu": most})
+    return LimitRange(namespace="ns", name="limits", uid="limits-uid", version=1, items=(item,))
+
+
+def told(commands: Sequence[Command]) -> list[tuple[str, str]]:
+    return [(c.name, c.reason) for c in of_workload(commands) if isinstance(c, ReportPending)]
+
+
+def test_a_workload_beyond_its_limit_range_is_told_so_until_the_limits_are_raised() -> None:
+    waiting = workload("w")
+    manager = Manager(*BASE, pending(waiting, "WaitingForQuota"), reserved(workload("x"), admitted=True))
+    manager.step()
+    (report,) = of_workload(manager.put(limits("500m")))
+    assert isinstance(report, ReportPending)
+    assert (report.name, report.reason) == ("w", "Misconfigured")
+    assert "LimitRange of the namespace for cpu" in report.message
+    manager.put(pending(waiting, "Misconfigured"))
+    manager.settle(report, version=manager.stream.position)
+    assert told(manager.put(limits("2"))) == [("w", "PendingEvaluation")]
+
+
+def test_the_deletion_of_limits_and_the_overhead_of_a_class_tell_too() -> None:
+    pod_set = PodSet(count=1, containers=(Container(requests={"cpu": "1"}),), runtime_class="kata")
+    refused = pending(workload("w", pod_sets=(pod_set,)), "Misconfigured")
+    of_pods = LimitRange(
+        namespace="ns", name="limits", uid="u", version=1, items=(LimitItem(type="Pod", max={"cpu": "1"}),)
+    )
+    manager = Manager(*BASE, of_pods, RuntimeClass(name="kata", uid="k", version=1, overhead={"cpu": "1"}), refused)
+    assert told(manager.step()) == []
+    (report,) = of_workload(manager.put(RuntimeClass(name="kata", uid="k", version=1)))
+    assert isinstance(report, ReportPending)
+    assert report.reason == "PendingEvaluation"
 
 
 # --- status ---------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def start(**environ: str) -> subprocess.CompletedProcess[str]:
     ("environ", "line"),
     [
         ({"SLUICE_LOG_LEVEL": "NOPE"}, "sluice metrics: settings: log_level: Unknown level: 'NOPE'"),
-        ({"SLUICE_REPLICA": "x"}, "sluice metrics: settings: SLUICE_REPLICA: Expected `int`, got `str`"),
+        ({"SLUICE_HEALTH_PORT": "x"}, "sluice metrics: settings: SLUICE_HEALTH_PORT: Expected `int`, got `str`"),
     ],
 )
 def test_bad_settings_end_with_2_and_one_line(environ: dict[str, str], line: str) -> None:

@@ -1,4 +1,4 @@
-"""A scheduler on the bus in memory, with a clock that only the test moves."""
+"""A scheduler on the simulated bus, with a clock that only the test moves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from shared.events.commands import ReportPending
 from shared.events.decisions import Admit, Batch, DecisionId, Preempt
 from shared.events.objects import Admission, Object, Tombstone, Workload
 from shared.events.outcomes import CommandOutcome, DecisionOutcome
-from shared.testing.memory_bus import MemoryBroker
+from shared.state.validation import validate
+from shared.testing.simulated_bus import DecodedBroker
 from tests.unit.state.builders import NOW, condition, name_of, with_condition
 
 
@@ -27,7 +28,7 @@ class Harness:
     """The other side of a scheduler: writes objects, applies decisions, waits for conditions."""
 
     def __init__(self) -> None:
-        self.broker = MemoryBroker()
+        self.broker = DecodedBroker()
         self.gateway = self.broker.gateway()
         self.now = NOW
         self.version = 0
@@ -89,7 +90,7 @@ class Harness:
         """All admissions in the log, with their ids."""
         return [
             (DecisionId(epoch, item.position, index), decision)
-            for item in self.broker.logs.get(("0", epoch), [])
+            for item in self.broker.log(epoch)
             if isinstance(item.entry, Batch)
             for index, decision in enumerate(item.entry.decisions)
             if isinstance(decision, Admit)
@@ -99,7 +100,7 @@ class Harness:
         """All preemptions in the log, with their ids."""
         return [
             (DecisionId(epoch, item.position, index), decision)
-            for item in self.broker.logs.get(("0", epoch), [])
+            for item in self.broker.log(epoch)
             if isinstance(item.entry, Batch)
             for index, decision in enumerate(item.entry.decisions)
             if isinstance(decision, Preempt)
@@ -149,6 +150,11 @@ class Harness:
         """The outcome of a report."""
         outcome = CommandOutcome(command=command.id, subject="s", status="applied", version=version)
         await self.gateway.settle([outcome])
+
+    async def check(self, scheduler: Scheduler) -> None:
+        """Let it hear of its last append, then validate its state."""
+        await quiet()
+        validate(scheduler.state, self.now)
 
     def metric(self, name: str, **labels: str) -> float:
         """Value of one series; 0 if there is none."""

@@ -7,7 +7,6 @@ from prometheus_client import CollectorRegistry
 
 from services.scheduler.settings import SchedulerSettings
 from shared.events.decisions import Batch, Preempt
-from shared.state.validation import validate
 from tests.unit.scheduler.harness import Harness, quiet, until
 from tests.unit.state.builders import cluster_queue, flavor, local_queue, namespace, released, reserved, workload
 
@@ -46,7 +45,7 @@ async def test_a_victim_is_logged_reported_and_its_place_taken(harness: Harness)
         await harness.put(released(harness.stored("ns/low")))
         await until(lambda: harness.admits())
         assert [admit.key for admit in harness.admits()] == ["ns/high"]
-        validate(scheduler.state, harness.now)
+        await harness.check(scheduler)
     assert harness.metric("sluice_scheduler_preemptions_decided_total") == 1
     assert [span.name for span in harness.spans.get_finished_spans()] == ["scheduler.preempt", "scheduler.admit"]
 
@@ -60,7 +59,7 @@ async def test_a_waiting_preemptor_is_not_looked_at_without_cause(harness: Harne
         before = harness.metric("sluice_scheduler_cycles_total")
         await quiet(500)
         assert harness.metric("sluice_scheduler_cycles_total") == before
-        entries = [item.entry for item in harness.broker.logs["0", 1] if isinstance(item.entry, Batch)]
+        entries = [item.entry for item in harness.broker.log() if isinstance(item.entry, Batch)]
         assert len(entries) == 1
 
 
@@ -69,7 +68,7 @@ async def test_a_standby_knows_who_is_on_the_way_out(harness: Harness) -> None:
     async with harness.running(first):
         await harness.put(workload("high", "4", priority=5))
         await until(lambda: harness.identified_preempts())
-    await harness.broker.leases["scheduler"][0][0].close()
+    harness.broker.drop_lease("scheduler")
     async with harness.running(second):
         await until(lambda: second.state.caught_up)
         await quiet()
@@ -79,7 +78,7 @@ async def test_a_standby_knows_who_is_on_the_way_out(harness: Harness) -> None:
         await harness.evict(id_, preempt)
         await harness.put(released(harness.stored("ns/low")))
         await until(lambda: [admit.key for admit in harness.admits()] == ["ns/high"])
-        validate(second.state, harness.now)
+        await harness.check(second)
 
 
 async def test_a_rejected_preemption_is_decided_again_on_the_newer_state(harness: Harness) -> None:
@@ -96,7 +95,7 @@ async def test_a_rejected_preemption_is_decided_again_on_the_newer_state(harness
         await harness.put(reserved(edited))
         await until(lambda: len(harness.identified_preempts()) == 2)
         assert harness.identified_preempts()[1][1].incarnation == harness.stored("ns/low").incarnation
-        validate(scheduler.state, harness.now)
+        await harness.check(scheduler)
 
 
 async def test_preemptions_that_are_rejected_again_and_again_back_off(harness: Harness) -> None:
@@ -111,7 +110,7 @@ async def test_preemptions_that_are_rejected_again_and_again_back_off(harness: H
         assert len(harness.identified_preempts()) == 2
         assert scheduler.state.is_held_back("ns/high", harness.now)
         assert scheduler.state.next_timer() == harness.now + 1.0
-        validate(scheduler.state, harness.now)
+        await harness.check(scheduler)
         harness.now += 1.0
         await harness.put(workload("other", "1", queue="none"))
         await until(lambda: len(harness.identified_preempts()) == 3)
@@ -156,7 +155,7 @@ async def test_an_admission_and_its_own_eviction_in_one_log(harness: Harness) ->
         await harness.apply([(id_, admit)])
         await quiet()
         assert scheduler.state.world.preempting == {"ns/early": "ns/urgent"}
-        validate(scheduler.state, harness.now)
+        await harness.check(scheduler)
 
 
 def test_a_preempt_says_what_it_is() -> None:

@@ -22,6 +22,8 @@ from shared.events.objects import (
     Container,
     Flavor,
     FlavorQuota,
+    LimitItem,
+    LimitRange,
     LocalQueue,
     Namespace,
     Object,
@@ -29,6 +31,7 @@ from shared.events.objects import (
     PodSetAssignment,
     ResourceFlavor,
     ResourceGroup,
+    RuntimeClass,
     Selector,
     Tombstone,
     Workload,
@@ -67,10 +70,12 @@ def identified(workload: Workload) -> Workload:
     )
 
 
-def workload(name: str, cpu: str = "1", *, queue: str = "lq", count: int = 1, **more: Any) -> Workload:
-    """A pending workload of one pod set in namespace `ns`."""
+def workload(
+    name: str, cpu: str = "1", *, queue: str = "lq", count: int = 1, pods: dict[str, Any] | None = None, **more: Any
+) -> Workload:
+    """A pending workload of one pod set in namespace `ns`; `pods` are further fields of its pod set."""
     fields: dict[str, Any] = {"namespace": "ns", "uid": f"uid-{name}", "version": 1, "generation": 1} | more
-    pod_set = PodSet(count=count, containers=(Container(requests={"cpu": cpu}),))
+    pod_set = PodSet(count=count, **({"containers": (Container(requests={"cpu": cpu}),)} | (pods or {})))
     return identified(Workload(name=name, queue_name=queue, pod_sets=(pod_set,), **fields))
 
 
@@ -148,6 +153,18 @@ def flavor(name: str = "default", **more: Any) -> ResourceFlavor:
 def namespace(name: str = "ns", **labels: str) -> Namespace:
     """A Namespace."""
     return Namespace(name=name, uid=f"uid-{name}", version=1, labels=labels)
+
+
+def limit_range(name: str = "limits", **item: dict[str, str]) -> LimitRange:
+    """A LimitRange of containers in namespace `ns`."""
+    return LimitRange(
+        namespace="ns", name=name, uid=f"uid-{name}", version=1, items=(LimitItem(type="Container", **item),)
+    )
+
+
+def runtime_class(name: str = "kata", **overhead: str) -> RuntimeClass:
+    """A RuntimeClass with this overhead for each pod."""
+    return RuntimeClass(name=name, uid=f"uid-{name}", version=1, overhead=overhead)
 
 
 def basics() -> tuple[Object, ...]:

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shared.bus.interface import CaughtUp, FeedItem, ObjectChanged, ObjectWrite, Reset, Settled
+from shared.bus.nats_bus import NatsBus
 from shared.events.commands import Command, SetActive, SetPriority, SetQueueStatus
 from shared.events.decisions import Positions
 from shared.events.objects import Condition, QueueUsage, Tombstone, Workload
@@ -18,7 +19,7 @@ from shared.events.outcomes import CommandOutcome
 from shared.events.subjects import ObjectName
 from shared.state.objects import Objects
 from shared.state.open_commands import Agenda, CommandWriter, OpenCommands, Verdict
-from shared.testing.memory_bus import MemoryBroker
+from shared.testing.simulated_bus import DecodedBroker
 
 # --- agenda ---------------------------------------------------------------------------------------------------------
 
@@ -392,12 +393,9 @@ def test_commands_are_counted_by_type() -> None:
 
 
 @asynccontextmanager
-async def running(
-    broker: MemoryBroker, subject: CommandWriter, *, leased: bool = False
-) -> AsyncIterator[asyncio.Event]:
+async def running(bus: NatsBus, subject: CommandWriter, *, leased: bool = False) -> AsyncIterator[asyncio.Event]:
     """Yields an event that is set once the writer says that it is ready."""
     told = asyncio.Event()
-    bus = broker.bus("queue_manager")
     lease = bus.lease("queue_manager") if leased else None
     task = asyncio.create_task(
         subject.run(
@@ -412,7 +410,7 @@ async def running(
         await bus.close()
 
 
-async def commands(broker: MemoryBroker, count: int) -> list[str]:
+async def commands(broker: DecodedBroker, count: int) -> list[str]:
     changed = broker.listen()
     async with asyncio.timeout(5):
         while len(broker.command_history) < count:
@@ -421,15 +419,15 @@ async def commands(broker: MemoryBroker, count: int) -> list[str]:
     return [c.name for c in broker.command_history]
 
 
-async def put(broker: MemoryBroker, name: str, version: int = 1) -> None:
+async def put(broker: DecodedBroker, name: str, version: int = 1) -> None:
     item = seen(name, version)
     await broker.gateway().put_objects([ObjectWrite(item.name, item.object)])
 
 
 async def test_the_loop_sends_what_the_judge_wants() -> None:
-    broker = MemoryBroker()
+    broker = DecodedBroker()
     await put(broker, "a")
-    async with running(broker, writer()) as told:
+    async with running(broker.bus("queue_manager"), writer()) as told:
         await broker.gateway().open_epoch(shard="0", epoch=1, objects_position=1, why="")
         assert await commands(broker, 1) == ["a"]
         await put(broker, "b")
@@ -438,33 +436,35 @@ async def test_the_loop_sends_what_the_judge_wants() -> None:
 
 
 async def test_a_new_epoch_asks_again() -> None:
-    broker = MemoryBroker()
+    broker = DecodedBroker()
     await put(broker, "a")
     gateway = broker.gateway()
     await gateway.open_epoch(shard="0", epoch=1, objects_position=1, why="")
-    async with running(broker, writer()):
+    async with running(broker.bus("queue_manager"), writer()):
         await commands(broker, 1)
         broker.wipe()
         await put(broker, "a")
+        await gateway.load_objects()
         await gateway.open_epoch(shard="0", epoch=2, objects_position=1, why="wiped")
         assert await commands(broker, 1) == ["a"]
 
 
 async def test_the_standby_acts_when_the_lease_is_free() -> None:
-    broker = MemoryBroker()
+    broker = DecodedBroker()
     await put(broker, "a")
     await broker.gateway().open_epoch(shard="0", epoch=1, objects_position=1, why="")
     standby_judge = PriorityJudge()
-    async with running(broker, writer(leads=False), leased=True):
+    first, second = broker.bus("queue_manager"), broker.bus("queue_manager")
+    async with running(first, writer(leads=False), leased=True):
         await commands(broker, 1)
         active_commands = len(broker.command_history)
-        async with running(broker, writer(standby_judge, leads=False), leased=True) as told:
+        async with running(second, writer(standby_judge, leads=False), leased=True) as told:
             async with asyncio.timeout(5):
                 await told.wait()
             await put(broker, "b")
             await commands(broker, active_commands + 1)
             assert standby_judge.judged == []
-            first, _ = broker.leases["queue_manager"][0]
             await first.close()
+            broker.drop_lease("queue_manager")
             await commands(broker, active_commands + 3)
             assert sorted(set(standby_judge.judged)) == ["ns/a", "ns/b"]

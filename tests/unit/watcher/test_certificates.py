@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from services.watcher.certificates import (
     CA_LIFE,
     CONFIGURATIONS,
+    CONVERTED,
     LIFE,
     Certificates,
     kept_authority,
@@ -24,15 +25,21 @@ from services.watcher.certificates import (
     make_pair,
     usable,
 )
+from shared.api.crd_kinds import CONVERTED as CONVERTED_DEFINITIONS
 from shared.kube.client import KubeClient
-from shared.kube.errors import Forbidden
-from shared.kube.resources import SECRETS
+from shared.kube.errors import Conflict, Forbidden
+from shared.kube.resources import CRDS, SECRETS, Resource
 from tests.unit.kube.api_server import ApiServer, client_of, status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTS = ("kueue-webhook-service.kueue-system.svc", "127.0.0.1")
 SECRET = "kueue-webhook-server-cert"
-OWN = ("kueue-webhook-service.kueue-system.svc", "kueue-webhook-service.kueue-system.svc.cluster.local")
+QUEUES = "clusterqueues.kueue.x-k8s.io"
+OWN = tuple(
+    f"{service}.kueue-system.{domain}"
+    for service in ("kueue-webhook-service", "kueue-conversion-service")
+    for domain in ("svc", "svc.cluster.local")
+)
 
 
 def encoded(value: bytes) -> str:
@@ -151,7 +158,7 @@ def test_a_new_authority_comes_with_the_newest_old_one() -> None:
 
 
 class World:
-    """An API server with both webhook configurations, and a keeper of certificates with a clock of ours."""
+    """An API server with both webhook configurations and one definition, and a keeper of certificates with a clock of ours."""
 
     def __init__(self, api: ApiServer, client: KubeClient) -> None:
         self.api = api
@@ -180,8 +187,19 @@ class World:
             for webhook in self.api.objects[resource.plural][("", name)]["webhooks"]
         ]
 
+    def conversion(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.api.objects["customresourcedefinitions"][("", QUEUES)]["spec"]["conversion"]
+        return found
+
     def writes(self) -> list[str]:
         return [f"{method} {path}" for method, path, _, _ in self.api.requests if method != "GET"]
+
+
+CONVERSION = {"name": "kueue-conversion-service", "namespace": "kueue-system", "path": "/convert", "port": 443}
+
+
+async def define(api: ApiServer, conversion: dict[str, Any]) -> None:
+    await api.put(CRDS, {"metadata": {"name": QUEUES}, "spec": {"group": "kueue.x-k8s.io", "conversion": conversion}})
 
 
 @pytest.fixture
@@ -194,6 +212,7 @@ async def world() -> AsyncIterator[World]:
             {"name": "b", "clientConfig": {"service": service}},
         ]
         await api.put(resource, {"metadata": {"name": name}, "webhooks": webhooks})
+    await define(api, {"strategy": "Webhook", "webhook": {"clientConfig": {"service": CONVERSION}}})
     async with client_of(api) as client:
         yield World(api, client)
 
@@ -203,9 +222,28 @@ async def test_made_when_missing_and_then_left_alone(world: World) -> None:
     assert usable(world.data, OWN, NOW)
     assert {config["caBundle"] for config in world.client_configs()} == {world.data["ca.crt"]}
     assert all(config["service"]["name"] == "kueue-webhook-service" for config in world.client_configs())
-    assert len(world.writes()) == 3
+    assert world.conversion()["webhook"]["clientConfig"] == {"service": CONVERSION, "caBundle": world.data["ca.crt"]}
+    assert len(world.writes()) == 4
     await world.keeper().ensure()
-    assert len(world.writes()) == 3
+    assert len(world.writes()) == 4
+
+
+def webhooks_of(world: World, resource: Resource, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = world.api.objects[resource.plural][("", name)]["webhooks"]
+    return found
+
+
+async def test_webhooks_that_kueue_left_beside_ours_are_removed(world: World) -> None:
+    (mutating, name), (validating, other) = CONFIGURATIONS
+    ours = {"matchConditions": [{"name": "x", "expression": "true"}, {"name": "not-the-watcher", "expression": "true"}]}
+    webhooks_of(world, mutating, name)[0].update(ours)
+    await world.keeper().ensure()
+    assert [w["name"] for w in webhooks_of(world, mutating, name)] == ["a"]
+    # One that is Kueue's alone is not ours to empty.
+    assert [w["name"] for w in webhooks_of(world, validating, other)] == ["a", "b"]
+    writes = len(world.writes())
+    await world.keeper().ensure()
+    assert len(world.writes()) == writes
 
 
 async def test_a_url_replaces_the_service_and_is_among_the_names(world: World) -> None:
@@ -216,6 +254,33 @@ async def test_a_url_replaces_the_service_and_is_among_the_names(world: World) -
     assert not any("service" in config for config in world.client_configs())
     await world.keeper("https://127.0.0.1:9444").ensure()
     assert [config["url"] for config in world.client_configs()] == [u.replace("9443", "9444") for u in urls]
+    wanted = {"url": "https://127.0.0.1:9444/convert", "caBundle": world.data["ca.crt"]}
+    assert world.conversion() == {"strategy": "Webhook", "webhook": {"clientConfig": wanted}}
+
+
+async def test_a_definition_that_converts_nothing_is_left_alone(world: World) -> None:
+    await define(world.api, {"strategy": "None"})
+    await world.keeper().ensure()
+    assert world.conversion() == {"strategy": "None"}
+    assert not [w for w in world.writes() if QUEUES in w]
+
+
+async def test_a_definition_that_changed_meanwhile_is_not_overwritten(world: World) -> None:
+    async def changed(request: web.Request) -> web.StreamResponse | None:
+        if request.method != "PATCH":
+            world.api.faults.append(changed)
+        else:
+            await define(world.api, {"strategy": "None"})
+        return None
+
+    world.api.faults.append(changed)
+    with pytest.raises(Conflict):
+        await world.keeper().ensure()
+    assert world.conversion() == {"strategy": "None"}
+
+
+def test_the_kinds_are_those_whose_definitions_say_so() -> None:
+    assert {f"{kind.plural}.{kind.group}" for kind in CONVERTED} == set(CONVERTED_DEFINITIONS)
 
 
 async def test_rotation_keeps_what_is_trusted(world: World) -> None:
@@ -226,7 +291,7 @@ async def test_rotation_keeps_what_is_trusted(world: World) -> None:
     assert world.data["tls.crt"] != before["tls.crt"]
     assert world.data["ca.crt"] == before["ca.crt"]
     assert usable(world.data, OWN, world.now)
-    assert [w for w in world.writes() if "webhookconfigurations" in w] == world.writes()[1:3]
+    assert [w for w in world.writes() if "secrets" not in w] == world.writes()[1:4]
 
 
 async def test_at_the_end_of_an_authority_the_old_one_stays_trusted(world: World) -> None:
@@ -237,6 +302,7 @@ async def test_at_the_end_of_an_authority_the_old_one_stays_trusted(world: World
     assert bundle(world.data)[1:] == old
     leaf(world.data).verify_directly_issued_by(bundle(world.data)[0])
     assert {config["caBundle"] for config in world.client_configs()} == {world.data["ca.crt"]}
+    assert world.conversion()["webhook"]["clientConfig"]["caBundle"] == world.data["ca.crt"]
 
 
 @pytest.mark.parametrize("data", [None, {}, {"tls.crt": encoded(b"garbage")}, {"foreign": encoded(b"x")}])

@@ -14,7 +14,7 @@ from shared.events import commands as c
 from shared.events import objects
 from tests.unit.watcher.manifests import condition, metadata, workload
 from tests.unit.watcher.moments import NOW, NOW_TEXT
-from tests.unit.watcher.world import World, running
+from tests.unit.watcher.world import World, queued_job, running
 
 WHO: dict[str, Any] = {"id": "", "kind": "workload", "namespace": "team", "name": "w"}
 AT = int(NOW.timestamp())
@@ -82,6 +82,34 @@ async def test_evict(world: World) -> None:
 async def test_an_eviction_of_a_pending_workload_is_no_event(world: World) -> None:
     await twice(world, c.Evict(**WHO, reason="Deactivated", message="off"))
     assert world.events("w") == []
+
+
+@pytest.mark.parametrize(
+    ("ready", "command"),
+    [
+        (3, c.Evict(**WHO, reason="PodsReadyTimeout", message="late", cause="WaitForStart")),
+        (3, c.SetDeactivationTarget(**WHO, reason="RequeuingLimitExceeded", message="late")),
+        (2, c.Evict(**WHO, reason="PodsReadyTimeout", message="late", cause="WaitForStart")),
+        (3, c.Evict(**WHO, reason="Preempted", message="for another")),
+    ],
+)
+async def test_pods_that_are_ready_are_not_blamed_for_being_late(ready: int, command: c.Command) -> None:
+    """The condition may not have been written yet, as on jobs that were running before we came."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-j", "controller": True}
+    running_job = {**queued_job(suspend=False), "status": {"ready": ready}}
+
+    def load(world: World) -> None:
+        world.load("job", running_job)
+        world.load("workload", workload(meta={"ownerReferences": [owner]}))
+
+    async with running(before=load) as world:
+        await world.decide(world.admit())
+        # Where it is applied, the job has to stop next, which is not waited for.
+        await world.broker.bus("preemptor").command([msgspec.structs.replace(command, id="late")])
+        await world.until(lambda: bool(world.command_outcomes))
+        (outcome,) = world.command_outcomes
+        blamed = ready == 3 and not (isinstance(command, c.Evict) and command.reason == "Preempted")
+        assert (outcome.status, outcome.why) == (("rejected", "its pods are ready") if blamed else ("applied", ""))
 
 
 async def test_unreserve(world: World) -> None:
@@ -278,7 +306,7 @@ async def test_only_the_newest_status_of_a_queue_is_written(world: World) -> Non
     assert world.api.one("clusterqueues", "cq", "")["status"]["pendingWorkloads"] == 4
     assert writes(world) == 1
     assert sorted(o.status for o in world.command_outcomes) == ["applied", *["rejected"] * 4]
-    assert world.broker.commands == {}
+    await world.until(lambda: world.broker.commands == {})
 
 
 async def test_commands_of_wiped_streams_are_new_whatever_their_sequence(world: World) -> None:
@@ -289,7 +317,7 @@ async def test_commands_of_wiped_streams_are_new_whatever_their_sequence(world: 
     await bus.command([c.SetPriority(**{**WHO, "id": "before"}, priority=5)])
     (subject,) = world.broker.commands
     await world.until(partial(_taken, world, subject, 4))
-    world.broker.commands.clear()
+    world.broker.clear("COMMANDS")
     world.gateway._commands._take(
         OpenCommand(c.SetPriority(**{**WHO, "id": "after"}, priority=6), "queue_manager", subject, 1)
     )

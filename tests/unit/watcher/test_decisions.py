@@ -160,7 +160,7 @@ async def test_a_replay_touches_nothing_that_has_an_outcome(world: World) -> Non
 async def test_a_gateway_that_died_before_the_outcome_finds_its_write_applied(world: World) -> None:
     await world.decide(world.admit())
     version = world.outcomes[0].version
-    world.broker.outcomes.clear()
+    world.broker.clear("OUTCOMES")
     again = asyncio.create_task(world.gateway.follow(shard="0", epoch=1))
     await world.until(lambda: bool(world.outcomes))
     assert [(o.status, o.version) for o in world.outcomes] == [("applied", version)]

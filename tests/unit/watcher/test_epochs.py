@@ -153,19 +153,18 @@ async def test_a_restart_goes_on_with_the_same_epoch_and_catches_up() -> None:
 
 def _lose_streams(bus: GatewayStreams) -> None:
     bus.broker.wipe()
-    bus.there.clear()
 
 
 def _make_outcomes_anew(bus: GatewayStreams) -> None:
-    bus.make_anew("OUTCOMES")
+    bus.broker.remake("OUTCOMES")
 
 
 def _cut_the_log(bus: GatewayStreams) -> None:
-    bus.broker.tails[("0", 1)] = 0
+    bus.broker.lose_tail(1, "DECISIONS_0_1")
 
 
 def _cut_objects(bus: GatewayStreams) -> None:
-    bus.broker.sequence = 0
+    bus.broker.lose_tail(1, "OBJECTS")
 
 
 @pytest.mark.parametrize("damage", [_lose_streams, _make_outcomes_anew, _cut_the_log, _cut_objects])
@@ -189,12 +188,12 @@ async def test_a_wipe_while_running_closes_the_gate_drains_and_opens_anew() -> N
         async with world.gateway(check_s=60) as gateway:
             await gateway.open_at(1)
             gateway.applier.in_flight.clear()
-            await world.bus.wipe()
+            world.bus.broker.wipe()
             await until(lambda: "pause" in gateway.applier.history)
             assert not gateway.keeper.opened.is_set()
             assert gateway.keeper.why_closed
             assert gateway.applier.following == []
-            assert world.bus.there == {}, "nothing is made while a call is in flight"
+            assert world.bus.broker.streams == {}, "nothing is made while a call is in flight"
             gateway.applier.in_flight.set()
             await gateway.open_at(2)
             assert gateway.applier.history == ["resume", "follow 0/1", "pause", "resume", "follow 0/2"]
@@ -204,16 +203,16 @@ async def test_a_wipe_while_running_closes_the_gate_drains_and_opens_anew() -> N
 async def test_a_wipe_without_a_reconnect_is_found_by_the_regular_check() -> None:
     async with cluster() as world, world.gateway(check_s=0.05) as gateway:
         await gateway.open_at(1)
-        await world.bus.wipe(reconnect=False)
+        world.bus.drop_streams()
         await gateway.open_at(2)
 
 
 async def test_a_reconnect_to_streams_that_are_whole_changes_nothing() -> None:
     async with cluster() as world, world.gateway(check_s=60) as gateway:
         await gateway.open_at(1)
-        await world.bus.reconnect()
+        world.bus.broker.restart()
         gateway.applier.applied = 1
-        await world.bus.reconnect()
+        world.bus.broker.restart()
         await until(lambda: world.record().applied == 1)
         assert gateway.applier.history == ["resume", "follow 0/1"]
 

@@ -32,6 +32,16 @@ def test_a_job_we_did_nothing_to(runs: JobRuns, view: JsonObject, waits: bool) -
     assert (runs.wait_before_release(KIND, "u", view) is not None) is waits
 
 
+def test_a_job_that_somebody_else_stopped_gets_its_time_from_us(runs: JobRuns, clock: Clock) -> None:
+    for _ in range(2):
+        assert runs.wait_before_release(KIND, "u", job(suspended="False")) == PATIENCE_S
+    clock.pass_(PATIENCE_S - 2)
+    assert runs.wait_before_release(KIND, "u", job(suspended="False")) == 2
+    clock.pass_(2)
+    assert runs.wait_before_release(KIND, "u", job(suspended="False")) is None
+    assert runs.wait_before_release(KIND, "u", job(1, suspended="False")) is not None
+
+
 def test_a_status_from_before_the_start_is_not_believed(runs: JobRuns, clock: Clock) -> None:
     runs.started("u")
     runs.stopped("u")

@@ -210,8 +210,14 @@ async def test_work_for_later_runs_then_or_when_asked_for_sooner(lanes: Lanes) -
     await idle(lanes)
     assert log.done == ["late"]
     lanes.later(A, log.item("too late"), delay_s=3600, urgency=Urgency.STOP, name="look")
-    assert lanes.waiting == 1
     lanes.submit(A, log.item("now"), urgency=Urgency.STOP, name="look")
     await idle(lanes)
     assert log.done == ["late", "now"]
     assert lanes.waiting == 0
+
+
+async def test_what_is_put_off_on_purpose_does_not_count_as_waiting() -> None:
+    log, closed = Log(), Lanes(1)
+    closed.submit(A, log.item("now"), urgency=Urgency.STATUS, name="now")
+    closed.later(A, log.item("then"), delay_s=3600, urgency=Urgency.STATUS, name="then")
+    assert closed.waiting == 1

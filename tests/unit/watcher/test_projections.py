@@ -202,6 +202,76 @@ def test_cohort_flavor_topology_and_classes() -> None:
     assert projected("namespace", {"metadata": metadata("n", labels={"a": "b"})}).labels == {"a": "b"}
 
 
+def test_what_pods_get_beside_their_template() -> None:
+    item = {
+        "type": "Container",
+        "max": {"cpu": "4"},
+        "min": {"cpu": 1},
+        "default": {"memory": "1Gi"},
+        "defaultRequest": {"cpu": "100m"},
+        "maxLimitRequestRatio": {"cpu": "2"},
+    }
+    limits = projected(
+        "limitrange",
+        {"metadata": metadata("l", namespace="team"), "spec": {"limits": [item, {"type": "PersistentVolumeClaim"}]}},
+    )
+    assert limits.key == "team/l"
+    assert limits.items == (
+        objects.LimitItem(
+            type="Container",
+            max={"cpu": "4"},
+            min={"cpu": "1"},
+            default={"memory": "1Gi"},
+            default_request={"cpu": "100m"},
+        ),
+        objects.LimitItem(type="PersistentVolumeClaim"),
+    )
+    kata = {"metadata": metadata("kata"), "handler": "kata", "overhead": {"podFixed": {"cpu": "250m"}}}
+    assert projected("runtimeclass", kata).overhead == {"cpu": "250m"}
+    assert projected("runtimeclass", {"metadata": metadata("runc"), "handler": "runc"}).overhead == {}
+    gpu = {"metadata": metadata("gpu"), "spec": {"extendedResourceName": "example.com/gpu"}}
+    assert projected("deviceclass", gpu).extended_resource == "example.com/gpu"
+    assert projected("deviceclass", {"metadata": metadata("gpu"), "spec": {}}).extended_resource == ""
+
+
+@pytest.mark.parametrize(
+    ("request_", "wanted"),
+    [
+        (
+            {"name": "r", "exactly": {"deviceClassName": "gpu"}},
+            objects.DeviceRequest(name="r", device_class="gpu", count=1),
+        ),
+        (
+            {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 3}},
+            objects.DeviceRequest(name="r", device_class="gpu", count=3),
+        ),
+        (
+            {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}},
+            objects.DeviceRequest(name="r", device_class="gpu", unsupported="allocation mode All"),
+        ),
+        (
+            {"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}},
+            objects.DeviceRequest(name="r", device_class="gpu", unsupported="admin access"),
+        ),
+        (
+            {"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "gpu"}]},
+            objects.DeviceRequest(name="r", unsupported="a choice of several requests"),
+        ),
+    ],
+)
+def test_requests_of_a_claim_template(request_: dict[str, Any], wanted: objects.DeviceRequest) -> None:
+    spec = {"spec": {"devices": {"requests": [request_]}}}
+    found = projected("resourceclaimtemplate", {"metadata": metadata("t", namespace="team"), "spec": spec})
+    assert found.requests == (wanted,)
+
+
+def test_claims_of_a_pod() -> None:
+    claims = [{"name": "a", "resourceClaimName": "mine"}, {"name": "b", "resourceClaimTemplateName": "made"}]
+    pod_sets = [{"name": "main", "count": 1, "template": template(resourceClaims=claims)}]
+    (pod_set,) = projected("workload", workload(pod_sets=pod_sets)).pod_sets
+    assert pod_set.claims == (objects.PodClaim("a", claim="mine"), objects.PodClaim("b", template="made"))
+
+
 def test_admission_check() -> None:
     parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "p"}
     found = projected(
@@ -292,7 +362,7 @@ def test_a_pending_workload() -> None:
     assert not found.finished
 
 
-@pytest.mark.parametrize("boost", ["", "high", "99999999999", "1.5"])
+@pytest.mark.parametrize("boost", ["", "high", "99999999999", "1.5", " 5", "1_000", "٣"])
 def test_a_boost_that_is_no_int32_does_not_count(boost: str) -> None:
     assert projected_workload(meta={"annotations": {"kueue.x-k8s.io/priority-boost": boost}}).priority_boost == 0
 

@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from services.watcher.kinds import Stored, read
 from services.watcher.publisher import BATCH, Publisher
 from services.watcher.store import Store
+from shared.api import names
 from shared.bus.interface import ObjectWrite, StreamsLost
-from shared.events.objects import Object, ResourceFlavor, Tombstone, Workload
+from shared.config.custom_labels import MarkKeys
+from shared.events.objects import LocalQueue, Object, ResourceFlavor, Tombstone, Workload
 from shared.events.subjects import ObjectName
 from tests.unit.kube.api_server import until
 from tests.unit.watcher.gateway_bus import GatewayStreams
@@ -85,7 +87,6 @@ async def test_the_same_version_projected_in_another_way_is_written_again() -> N
         await world.hold("default", 5)
         world.flavors(20, default=5)
         await world.publisher.refill()
-        # The memory bus keeps the first of two equal versions, the real one takes the newer program's.
         assert [[write.object.version for write in batch] for batch in world.bus.puts[1:]] == [[5]]
 
 
@@ -242,7 +243,7 @@ async def test_an_object_that_cannot_be_projected_is_reported_and_the_others_go_
 async def test_a_lost_stream_is_told_and_nothing_is_written_until_the_next_refill() -> None:
     async with running() as world:
         await world.publisher.refill()
-        await world.bus.wipe()
+        world.bus.broker.wipe()
         world.store.upsert("resourceflavor", raw(flavor(version=3)))
         await until(lambda: world.lost != [])
         assert not world.publisher.published("resourceflavor", "", "default", 3)
@@ -295,3 +296,32 @@ async def test_what_changes_during_a_refill_is_not_lost() -> None:
         await world.publisher.refill()
         await until(lambda: world.bus.living() == {"resourceflavor/alters": 27, "resourceflavor/comes": 28})
         assert world.bus.held()["resourceflavor/leaves"].version == 25
+
+
+async def test_labels_and_annotations_travel_only_where_they_are_read() -> None:
+    keys = MarkKeys(frozenset({"team"}), frozenset({"example.com/cost"}))
+    world = World()
+    world.publisher = Publisher(
+        world.bus,
+        world.store,
+        acknowledged=lambda *_: None,
+        unprojectable=lambda *_: None,
+        lost=world.lost.append,
+        marks={"Workload": keys},
+    )
+    meta = {
+        "labels": {"team": "a", "other": "b"},
+        "annotations": {"example.com/cost": "red", "example.com/note": "long", names.PRIORITY_BOOST: "3"},
+    }
+    world.store.replace("workload", [read("workload", raw(workload(meta=meta)))], 1)
+    queue = {"metadata": metadata("lq", namespace="team", labels={"team": "a"}), "spec": {"clusterQueue": "cq"}}
+    world.store.replace("localqueue", [read("localqueue", raw(queue))], 1)
+    await world.bus.ensure_streams()
+    await world.publisher.refill()
+    held = {write.name.kind: write.object for batch in world.bus.puts for write in batch}
+    found, local = held["workload"], held["localqueue"]
+    assert isinstance(found, Workload)
+    assert isinstance(local, LocalQueue)
+    assert found.labels == {"team": "a"}
+    assert found.annotations == {"example.com/cost": "red", names.PRIORITY_BOOST: "3"}
+    assert local.labels == {}

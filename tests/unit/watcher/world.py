@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from opentelemetry.trace import NoOpTracer
@@ -18,11 +18,10 @@ from services.watcher.projections_workload import project_workload
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Change, Store
 from services.watcher.workload_state import workload_of
-from shared.bus.interface import GatewayBus
 from shared.events import cloudevents, commands, objects
 from shared.events.decisions import Admit, Batch, Decision, Positions, Preempt
 from shared.events.outcomes import CommandOutcome, DecisionOutcome
-from shared.testing.memory_bus import MemoryBroker
+from shared.testing.simulated_bus import DecodedBroker
 from tests.unit.watcher.fake_api import FakeApi
 from tests.unit.watcher.manifests import metadata, raw, template, workload
 from tests.unit.watcher.moments import Clock
@@ -48,12 +47,12 @@ class World:
     def __init__(self, jobs: JobSettings | None = None) -> None:
         self.api = FakeApi()
         self.store = Store()
-        self.broker = MemoryBroker()
+        self.broker = DecodedBroker()
         self.clock = Clock()
         self.gateway = Gateway(
             store=self.store,
             client=self.api.client,
-            bus=cast(GatewayBus, self.broker.gateway()),
+            bus=self.broker.gateway(purge_grace_s=0),
             settings=WatcherSettings(instance="test", lane_workers=4, status_per_s=1e6, events_per_s=1e6),
             tracer=NoOpTracer(),
             metrics=CollectorRegistry(),

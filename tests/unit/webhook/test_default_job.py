@@ -65,3 +65,27 @@ def test_a_suspended_job_stays_as_it_is() -> None:
 
 def test_a_job_that_is_being_deleted_is_not_suspended() -> None:
     assert changes(QUEUED, ALONE, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}) == []
+
+
+MULTIKUEUE = ("/spec/managedBy", "kueue.x-k8s.io/multikueue")
+
+
+@pytest.mark.parametrize(
+    ("manager", "expected"),
+    [
+        ({}, [MULTIKUEUE]),
+        ({"managedBy": "kubernetes.io/job-controller"}, [MULTIKUEUE]),
+        ({"managedBy": "example.com/mine"}, []),
+    ],
+)
+def test_jobs_of_other_clusters_are_not_run_here(manager: dict[str, str], expected: list[tuple[str, Any]]) -> None:
+    assert changes(QUEUED, near(dispatched=True), suspend=True, **manager) == expected
+    assert changes(QUEUED, ALONE, suspend=True, **manager) == []
+
+
+def test_the_queue_that_a_job_will_have() -> None:
+    assert ALONE.queue(QUEUED) == "q"
+    assert ALONE.queue({}) == ""
+    assert near(default_queue=True).queue({}) == "default"
+    assert near(default_queue=True).queue(QUEUED) == "q"
+    assert near(default_queue=True, owner_managed=True).queue({}) == ""

@@ -13,7 +13,8 @@ from services.webhook.known_objects import KnownObjects
 from services.webhook.settings import WebhookSettings
 from shared.bus.interface import ObjectChanged
 from shared.config.configuration import Configuration, Configured, Integrations, Requirement, Selector
-from shared.events.objects import Namespace
+from shared.config.feature_gates import DEFAULT_GATES, FeatureGates, resolve
+from shared.events.objects import Namespace, WorkloadPriorityClass
 from shared.events.subjects import ObjectName
 from shared.kube.errors import NotFound
 from shared.kube.resources import Resource
@@ -26,12 +27,12 @@ class NothingThere:
         raise NotFound(404, "NotFound", f"{resource.plural} {namespace}/{name}")
 
 
-def handlers(**fields: Any) -> Handlers:
+def handlers(gates: FeatureGates = DEFAULT_GATES, **fields: Any) -> Handlers:
     known = KnownObjects(NothingThere())
     for name, labels in (("team", {"kind": "team"}), ("kueue-system", {}), ("own", {})):
         namespace = Namespace(name=name, version=1, labels={"kubernetes.io/metadata.name": name, **labels})
         known.apply(ObjectChanged(ObjectName("namespace", "", name), namespace, 1))
-    configured = Configured(configuration=Configuration(**fields))
+    configured = Configured(configuration=Configuration(**fields), gates=gates)
     return Handlers(WebhookSettings(), known, NothingThere(), configured)  # type: ignore[arg-type]
 
 
@@ -94,3 +95,25 @@ async def test_an_integration_that_is_not_enabled_lets_everything_pass() -> None
     assert await made.routes()["/mutate-batch-v1-job"](wrong) == Verdict()
     assert await made.routes()["/validate-batch-v1-job"](wrong) == Verdict()
     assert (await handlers().routes()["/validate-batch-v1-job"](wrong)).errors
+
+
+async def test_pod_sets_keep_their_size_without_partial_admission() -> None:
+    pod_sets = [{"name": "a", "minCount": 1}, {"name": "b"}, {"name": "c", "minCount": 2}]
+    request = {"uid": "u", "operation": "CREATE", "object": {"spec": {"podSets": pod_sets}}}
+    asked = decode(msgspec.json.encode({"request": request}))
+    default = "/mutate-kueue-x-k8s-io-v1beta2-workload"
+    assert await handlers().routes()[default](asked) == Verdict()
+    rigid = await handlers(resolve({"PartialAdmission": False})).routes()[default](asked)
+    assert [(o.op, o.path) for o in rigid.patch] == [("remove", f"/spec/podSets/{i}/minCount") for i in (0, 2)]
+
+
+async def test_gates_of_defaults() -> None:
+    def with_class(gates: FeatureGates) -> Handlers:
+        known = KnownObjects(NothingThere())
+        default = WorkloadPriorityClass(name="default", version=1)
+        known.apply(ObjectChanged(ObjectName("workloadpriorityclass", "", "default"), default, 1))
+        return Handlers(WebhookSettings(), known, NothingThere(), Configured(gates=gates))  # type: ignore[arg-type]
+
+    for gates, expected in ((DEFAULT_GATES, 2), (resolve({"WorkloadPriorityClassDefaulting": False}), 1)):
+        verdict = await with_class(gates).routes()["/mutate-batch-v1-job"](review(**QUEUE))
+        assert len(verdict.patch) == expected

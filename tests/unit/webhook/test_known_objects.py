@@ -7,7 +7,7 @@ import pytest
 from services.webhook.known_objects import KnownObjects
 from shared.bus.interface import CaughtUp, FeedItem, ObjectChanged, Reset
 from shared.events.decisions import Positions
-from shared.events.objects import LocalQueue, Tombstone
+from shared.events.objects import AdmissionCheck, CheckRule, ClusterQueue, LocalQueue, Tombstone
 from shared.events.subjects import ObjectName
 from shared.kube.errors import NotFound, Unreachable
 from shared.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, Resource
@@ -91,3 +91,21 @@ async def test_a_miss_is_read_once_from_the_api_server() -> None:
 
 async def test_an_api_server_that_is_away_counts_as_no() -> None:
     assert not await KnownObjects(Api(down=True)).exists("localqueue", "ns", "default")
+
+
+def test_queues_whose_jobs_go_to_other_clusters() -> None:
+    objects = KnownObjects(Api())
+    local = LocalQueue(namespace="ns", name="lq", version=1, cluster_queue="cq")
+    cluster = ClusterQueue(name="cq", version=1, checks=(CheckRule("other"), CheckRule("far")))
+    checks = [
+        AdmissionCheck(name="other", version=1, controller="example.com/other"),
+        AdmissionCheck(name="far", version=1, controller="kueue.x-k8s.io/multikueue"),
+    ]
+    assert not objects.dispatched("ns", "lq")
+    objects.apply(ObjectChanged(ObjectName("localqueue", "ns", "lq"), local, 1))
+    objects.apply(ObjectChanged(ObjectName("clusterqueue", "", "cq"), cluster, 2))
+    objects.apply(ObjectChanged(ObjectName("admissioncheck", "", "other"), checks[0], 3))
+    assert not objects.dispatched("ns", "lq")
+    objects.apply(ObjectChanged(ObjectName("admissioncheck", "", "far"), checks[1], 4))
+    assert objects.dispatched("ns", "lq")
+    assert not objects.dispatched("elsewhere", "lq")

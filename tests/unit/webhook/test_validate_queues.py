@@ -11,6 +11,7 @@ from shared.api.cluster_queue import ClusterQueue
 from shared.api.cohort import Cohort
 from shared.api.decoding import convert
 from shared.api.resource_flavor import ResourceFlavor
+from shared.config.feature_gates import DEFAULT_GATES, resolve
 
 
 def quota(name: str = "cpu", nominal: object = "4", **limits: object) -> dict[str, Any]:
@@ -41,7 +42,7 @@ FLAVOR = "spec.resourceGroups[0].flavors[0]"
 
 
 def test_a_plain_queue_is_accepted() -> None:
-    assert paths(cluster_queue_errors(queue(resourceGroups=[GOOD]), None)) == []
+    assert paths(cluster_queue_errors(queue(resourceGroups=[GOOD]), None, DEFAULT_GATES)) == []
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,23 @@ def test_a_plain_queue_is_accepted() -> None:
         ),
         (
             {"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
-            [("spec.namespaceSelector", "Invalid value")],
+            [("spec.namespaceSelector.matchExpressions[0].values", "Required value")],
+        ),
+        (
+            {"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}},
+            [("spec.namespaceSelector.matchExpressions[0].values", "Forbidden")],
+        ),
+        (
+            {"namespaceSelector": {"matchExpressions": [{"key": "@", "operator": "Is", "values": ["ok", "not ok"]}]}},
+            [
+                ("spec.namespaceSelector.matchExpressions[0].operator", "Invalid value"),
+                ("spec.namespaceSelector.matchExpressions[0].key", "Invalid value"),
+                ("spec.namespaceSelector.matchExpressions[0].values[1]", "Invalid value"),
+            ],
+        ),
+        (
+            {"namespaceSelector": {"matchLabels": {"@": "-"}}},
+            [("spec.namespaceSelector.matchLabels", "Invalid value")] * 2,
         ),
         (
             {"flavorFungibility": {"preference": "PreemptionOverBorrowing"}},
@@ -112,29 +129,75 @@ def test_a_plain_queue_is_accepted() -> None:
     ],
 )
 def test_refusals_of_a_cluster_queue(spec: dict[str, Any], expected: list[tuple[str, str]]) -> None:
-    assert paths(cluster_queue_errors(queue(**spec), None)) == expected
+    assert paths(cluster_queue_errors(queue(**spec), None, DEFAULT_GATES)) == expected
 
 
 def test_too_many_combinations_in_a_group() -> None:
     covered = [f"r{i}" for i in range(64)]
     wide = group(*((f"f{j}", [quota(r) for r in covered]) for j in range(9)), covered=covered)
-    assert paths(cluster_queue_errors(queue(resourceGroups=[wide]), None)) == [("spec.resourceGroups[0]", "Too many")]
+    assert paths(cluster_queue_errors(queue(resourceGroups=[wide]), None, DEFAULT_GATES)) == [
+        ("spec.resourceGroups[0]", "Too many")
+    ]
 
 
 def test_an_unchanged_check_with_unknown_flavors_does_not_block_other_changes() -> None:
     checks = {"admissionChecks": [{"name": "ac", "onFlavors": ["nope"]}]}
     old = queue(resourceGroups=[GOOD], admissionChecksStrategy=checks)
     new = queue(resourceGroups=[GOOD], admissionChecksStrategy=checks, stopPolicy="Hold")
-    assert paths(cluster_queue_errors(new, old)) == []
+    assert paths(cluster_queue_errors(new, old, DEFAULT_GATES)) == []
     other = queue(resourceGroups=[group(("od", [quota()]))], admissionChecksStrategy=checks)
-    assert paths(cluster_queue_errors(other, old)) == [
+    assert paths(cluster_queue_errors(other, old, DEFAULT_GATES)) == [
         ("spec.admissionChecksStrategy.admissionChecks[0].onFlavors[0]", "Unsupported value")
     ]
 
 
+def test_unless_the_gate_says_so() -> None:
+    checks = {"admissionChecks": [{"name": "ac", "onFlavors": ["nope"]}]}
+    old = queue(resourceGroups=[GOOD], admissionChecksStrategy=checks)
+    strict = resolve({"RejectUpdatesToCQWithInvalidOnFlavors": True})
+    assert paths(cluster_queue_errors(old, old, strict)) == [
+        ("spec.admissionChecksStrategy.admissionChecks[0].onFlavors[0]", "Unsupported value")
+    ]
+
+
+MIGRATION = "spec.concurrentAdmissionPolicy.migration.constraints"
+
+
+@pytest.mark.parametrize(
+    ("mode", "last", "spec", "expected"),
+    [
+        ("TryPreferredFlavors", "spot", {}, []),
+        ("TryPreferredFlavors", "od", {}, [(f"{MIGRATION}.lastAcceptableFlavorName", "Invalid value")]),
+        ("RetainFirstAdmission", "", {}, []),
+        ("RetainFirstAdmission", "spot", {}, [(MIGRATION, "Forbidden")]),
+        ("TryPreferredFlavors", "", {"queueingStrategy": "StrictFIFO"}, [("spec.queueingStrategy", "Invalid value")]),
+        ("TryPreferredFlavors", "", {"resourceGroups": []}, [("spec.resourceGroups", "Invalid value")]),
+        (
+            "TryPreferredFlavors",
+            "",
+            {"resourceGroups": [GOOD, group(("od", [quota("memory")]), covered=["memory"])]},
+            [("spec.resourceGroups", "Invalid value")],
+        ),
+        (
+            "TryPreferredFlavors",
+            "",
+            {"resourceGroups": [group(*((f"f{i}", [quota()]) for i in range(17)))]},
+            [("spec.resourceGroups[0].flavors", "Invalid value")],
+        ),
+    ],
+)
+def test_concurrent_admission(mode: str, last: str, spec: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+    migration: dict[str, Any] = {"mode": mode}
+    if last:
+        migration["constraints"] = {"lastAcceptableFlavorName": last}
+    made = queue(**{"resourceGroups": [GOOD], "concurrentAdmissionPolicy": {"migration": migration}, **spec})
+    assert paths(cluster_queue_errors(made, None, resolve({"ConcurrentAdmission": True}))) == expected
+    assert paths(cluster_queue_errors(made, None, DEFAULT_GATES)) == []
+
+
 def test_concurrent_admission_is_immutable() -> None:
     policy = {"migration": {"mode": "TryPreferredFlavors"}}
-    errors = cluster_queue_errors(queue(concurrentAdmissionPolicy=policy), queue())
+    errors = cluster_queue_errors(queue(concurrentAdmissionPolicy=policy), queue(), DEFAULT_GATES)
     assert paths(errors) == [("spec.concurrentAdmissionPolicy", "Invalid value")]
 
 

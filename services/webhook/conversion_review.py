@@ -1,0 +1,58 @@
+"""ConversionReview v1: the objects that the API server wants in another version, and the answer. Source: apiextensions.k8s.io/v1.
+
+A review has one result for all its objects: one that cannot be converted fails it, with a message that names it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from services.webhook.convert import ConversionError, converted
+
+log = logging.getLogger("sluice.webhook")
+API_VERSION, KIND = "apiextensions.k8s.io/v1", "ConversionReview"
+PATH = "/convert"
+
+
+class _Request(msgspec.Struct, frozen=True, rename={"desired": "desiredAPIVersion"}):
+    uid: str
+    desired: str
+    objects: tuple[object, ...] = ()
+
+
+class _Review(msgspec.Struct, frozen=True):
+    request: _Request
+
+
+_decoder = msgspec.json.Decoder(_Review)
+
+
+def respond(body: bytes) -> bytes:
+    """The answer to the bytes of a review, whatever they are."""
+    try:
+        request = _decoder.decode(body)
+    except msgspec.DecodeError as error:
+        return _answer("", f"not a ConversionReview: {error}")
+    return _converted(request.request)
+
+
+def _converted(request: _Request) -> bytes:
+    done: list[object] = []
+    for i, document in enumerate(request.objects):
+        try:
+            done.append(converted(document, request.desired))
+        except ConversionError as error:
+            return _answer(request.uid, f"objects[{i}]: {error}")
+        except Exception:
+            # The API server and the user need an answer, and the next review must find us alive.
+            log.exception("conversion failed", extra={"wanted": request.desired})
+            return _answer(request.uid, f"objects[{i}]: internal error, see the log of the webhook")
+    return _answer(request.uid, "", done)
+
+
+def _answer(uid: str, failure: str, objects: list[object] | None = None) -> bytes:
+    result = {"status": "Failure", "message": failure} if failure else {"status": "Success"}
+    response = {"uid": uid, "result": result, "convertedObjects": objects or []}
+    return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})

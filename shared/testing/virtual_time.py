@@ -1,0 +1,229 @@
+"""An event loop whose time jumps: a minute of waiting costs nothing, and the same seed gives the same run whatever the machine does.
+
+1. When nothing is ready the time becomes that of the next timer. With no timer either, nothing can ever happen again: `Idle`.
+2. Timers of one moment fire in the order in which they were set. What is ready at once runs first come, first served within one process; between
+   processes, which in truth run side by side, the seed chooses whose turn it is.
+3. A `Process` is all that runs in the context of its first task. It can be stopped (SIGSTOP: nothing of it runs, its timers are late) and killed
+   (SIGKILL: nothing of it ever runs again, not even a `finally`).
+4. `machine` gives code that asks the machine itself (clocks, random numbers, unique ids) answers that come from the loop and the seed.
+
+Sets of tasks are ordered by the number of the task, not by its address, so that PYTHONHASHSEED and the memory allocator have no say either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import heapq
+import os
+import random as random_module
+import time
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from contextvars import Context, ContextVar, copy_context
+from random import Random
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+EPOCH = 1_800_000_000.0
+"""Seconds since the epoch at which every run begins."""
+_SHUFFLED = 0.25
+"""How often it is not the first in line whose process goes first."""
+
+
+class Idle(RuntimeError):
+    """Nothing is ready and no timer is set: what is awaited can never happen."""
+
+
+class Process:
+    """What runs as one operating system process; see `VirtualTimeLoop.spawn`."""
+
+    __slots__ = ("dead", "held", "name", "stopped")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stopped = False
+        self.dead = False
+        self.held: deque[events.Handle] = deque()
+        """What became ready while it was stopped."""
+
+    def __repr__(self) -> str:
+        return f"<process {self.name}>"
+
+
+CURRENT: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+class _Task(asyncio.Task[Any]):
+    """A task that hashes to its number."""
+
+    __slots__ = ("number",)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class VirtualTimeLoop(asyncio.BaseEventLoop):
+    """See the module. `time()` is seconds since the loop was made."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__()
+        self._random = random
+        self._now = 0.0
+        self._timers: list[tuple[float, int, events.TimerHandle]] = []
+        self._number = 0
+        self._tasks_made = 0
+        self.callbacks = 0
+        """How many have run."""
+        self.set_task_factory(self._make_task)
+
+    # --- time and processes ----------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._now
+
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+        return EPOCH + self._now
+
+    def spawn(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin a process (or go on in it) with this coroutine; all that it starts belongs to the process."""
+        context = copy_context()
+        context.run(CURRENT.set, process)
+        return self.create_task(work, context=context)
+
+    def stop_process(self, process: Process) -> None:
+        """SIGSTOP."""
+        process.stopped = True
+
+    def continue_process(self, process: Process) -> None:
+        """SIGCONT: what became due meanwhile happens now, in its order."""
+        process.stopped = False
+        self._ready.extend(process.held)
+        process.held.clear()
+
+    def kill_process(self, process: Process) -> None:
+        """SIGKILL."""
+        process.dead = True
+        process.held.clear()
+
+    # --- the loop --------------------------------------------------------------------------------------------------
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> events.Handle:
+        handle = events.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> events.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> events.TimerHandle:
+        handle = events.TimerHandle(when, callback, args, self, context)
+        self._number += 1
+        heapq.heappush(self._timers, (when, self._number, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
+        """It is left out when its time comes."""
+
+    def _write_to_self(self) -> None:
+        """There is no other thread."""
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], context: Context | None = None
+    ) -> asyncio.Task[T]:
+        self._tasks_made += 1
+        task = _Task.__new__(_Task)
+        task.number = self._tasks_made
+        task.__init__(work, loop=loop, context=context)  # type: ignore[misc]
+        return task
+
+    def _run_once(self) -> None:
+        ready = self._ready
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        if not ready:
+            if not timers:
+                raise Idle("nothing is ready and no timer is set")
+            self._now = max(self._now, timers[0][0])
+        now = self._now
+        while timers and timers[0][0] <= now:
+            handle: events.Handle = heapq.heappop(timers)[2]
+            if not handle._cancelled:
+                ready.append(handle)
+        count = len(ready)
+        if count > 1 and self._random.random() < _SHUFFLED:
+            self._let_another_go_first(ready)
+        for _ in range(count):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            context = handle._context
+            process = context.get(CURRENT)
+            if process is not None:
+                if process.dead:
+                    continue
+                if process.stopped:
+                    process.held.append(handle)
+                    continue
+            self.callbacks += 1
+            try:
+                context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - as every event loop: reported, and the rest goes on
+                self.call_exception_handler({"message": f"exception in {handle}", "exception": error, "handle": handle})
+
+    def _let_another_go_first(self, ready: deque[events.Handle]) -> None:
+        """All that is ready of one process, drawn at random, moves to the front."""
+        drawn = ready[self._random.randrange(len(ready))]._context.get(CURRENT)
+        chosen = [handle for handle in ready if handle._context.get(CURRENT) is drawn]
+        others = [handle for handle in ready if handle._context.get(CURRENT) is not drawn]
+        ready.clear()
+        ready.extend(chosen)
+        ready.extend(others)
+
+    def close(self) -> None:
+        """Forget all that was to happen; what still waits is not told."""
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self._timers.clear()
+        super().close()
+
+
+@contextlib.contextmanager
+def machine(loop: VirtualTimeLoop, seed: int) -> Iterator[None]:
+    """While it lasts, the machine's clocks are the loop's and its randomness comes from the seed. The garbage collector rests: when it ran,
+    and with it the end of what was forgotten in a cycle, would differ from run to run."""
+    entropy = Random(seed)
+    kept = (time.time, time.time_ns, time.monotonic, time.monotonic_ns, time.perf_counter, os.urandom)
+    kept_random = random_module.getstate()
+    kept_urandom = random_module._urandom  # type: ignore[attr-defined]
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        time.time = loop.wall
+        time.time_ns = lambda: int(loop.wall() * 1e9)
+        time.monotonic = loop.time
+        time.monotonic_ns = lambda: int(loop.time() * 1e9)
+        time.perf_counter = loop.time
+        os.urandom = entropy.randbytes
+        random_module._urandom = entropy.randbytes  # type: ignore[attr-defined]
+        random_module.seed(seed)
+        yield
+    finally:
+        time.time, time.time_ns, time.monotonic, time.monotonic_ns, time.perf_counter, os.urandom = kept
+        random_module._urandom = kept_urandom  # type: ignore[attr-defined]
+        random_module.setstate(kept_random)
+        if collecting:
+            gc.enable()

@@ -1,0 +1,134 @@
+"""The fence of the decision log, against a real server (R4)."""
+
+import asyncio
+
+import pytest
+
+from shared.bus.interface import Appended, Logged, LostRace, StreamsLost, Unknown
+from shared.bus.nats_bus import NatsGatewayBus
+from shared.events import subjects
+from shared.events.decisions import Batch, EpochOpened
+from tests.contract.bus.conftest import Connect, eventually
+from tests.contract.bus.messages import batch
+from tests.contract.bus.servers import Server
+
+
+async def read_log(gateway: NatsGatewayBus, count: int, after: int = 0) -> list[Logged]:
+    found: list[Logged] = []
+    log = gateway.log(shard="0", epoch=1, after=after)
+    async with asyncio.timeout(20):
+        async for entries in log:
+            found += entries
+            if len(found) >= count:
+                break
+    await log.aclose()  # type: ignore[attr-defined]
+    return found
+
+
+async def test_of_two_writers_exactly_one_wins_each_position(gateway: NatsGatewayBus, service: Connect) -> None:
+    await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
+    first, second = await service("scheduler"), await service("scheduler")
+    winners = []
+    for last in range(1, 31):
+        results = await asyncio.gather(first.append(batch(last, "first")), second.append(batch(last, "second")))
+        assert {type(r) for r in results} == {Appended, LostRace}
+        winners += [author for author, r in zip(("first", "second"), results, strict=True) if isinstance(r, Appended)]
+        assert [r.position for r in results if isinstance(r, Appended)] == [last + 1]
+    entries = await read_log(gateway, 31)
+    assert isinstance(entries[0].entry, EpochOpened)
+    assert [e.entry.author for e in entries[1:] if isinstance(e.entry, Batch)] == winners
+    assert [e.position for e in entries] == list(range(1, 32))
+
+
+async def test_behind_and_ahead_of_the_log_both_lose(gateway: NatsGatewayBus, service: Connect) -> None:
+    await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
+    scheduler = await service("scheduler")
+    for wrong in (0, 2, 99):
+        assert isinstance(await scheduler.append(batch(wrong, "s")), LostRace)
+    assert isinstance(await scheduler.append(batch(1, epoch=2)), LostRace)
+    assert await scheduler.append(batch(1, "s")) == Appended(2)
+
+
+async def test_no_answer_is_unknown_and_the_entry_may_be_there(
+    server: Server, gateway: NatsGatewayBus, service: Connect
+) -> None:
+    await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
+    scheduler = await service("scheduler")
+    await server.stall()
+    try:
+        result = await scheduler.append(batch(1, "stalled"))
+    finally:
+        await server.resume()
+    assert isinstance(result, Unknown)
+    entries = await read_log(gateway, 2)
+    assert [e.entry.author for e in entries if isinstance(e.entry, Batch)] == ["stalled"]
+    # Looking before deciding again is what keeps it from being there twice.
+    assert isinstance(await scheduler.append(batch(1, "stalled")), LostRace)
+
+
+async def test_a_connection_that_breaks_is_unknown_and_one_that_is_away_writes_nothing(
+    server: Server, gateway: NatsGatewayBus, service: Connect
+) -> None:
+    await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
+    scheduler = await service("scheduler")
+    await server.stall()
+    appending = asyncio.create_task(scheduler.append(batch(1, "broken")))
+
+    async def sent() -> bool:
+        return bool(scheduler._connection._waiting)
+
+    await eventually(sent)
+    await server.stop()
+    assert isinstance(await appending, Unknown)
+
+    async def away() -> bool:
+        return not scheduler.connected
+
+    await eventually(away)
+    assert isinstance(await scheduler.append(batch(1, "away")), LostRace)
+    await server.start()
+
+
+async def test_the_gateway_reads_on_from_where_it_was(
+    server: Server, gateway: NatsGatewayBus, service: Connect
+) -> None:
+    await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
+    scheduler = await service("scheduler")
+    for last in range(1, 5):
+        await scheduler.append(batch(last, f"b{last}"))
+
+    async def appended() -> bool:
+        return isinstance(await scheduler.append(batch(5, "later")), Appended)
+
+    found: list[int] = []
+    log = gateway.log(shard="0", epoch=1, after=2)
+    async with asyncio.timeout(30):
+        async for entries in log:
+            found += [e.position for e in entries]
+            if found == [3, 4, 5]:
+                await server.restart()
+                await eventually(appended)
+            if found[-1] == 6:
+                break
+    await log.aclose()  # type: ignore[attr-defined]
+    assert found == [3, 4, 5, 6]
+
+
+async def test_entries_that_vanish_unread_are_said_to_be_lost(gateway: NatsGatewayBus, service: Connect) -> None:
+    await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
+    scheduler = await service("scheduler")
+    for last in range(1, 5):
+        await scheduler.append(batch(last, "s"))
+    await gateway._js.purge_below(subjects.decisions_stream("0", 1), 5)
+    with pytest.raises(StreamsLost, match="removed unseen"):
+        await read_log(gateway, 3, after=2)
+
+
+async def test_an_epoch_is_opened_once_and_ends_the_ones_before(gateway: NatsGatewayBus) -> None:
+    for epoch in (1, 2):
+        await gateway.open_epoch(shard="0", epoch=epoch, objects_position=0, why="test")
+    assert await gateway.epochs("0") == [2]
+    with pytest.raises(StreamsLost, match="cannot be opened"):
+        await gateway.open_epoch(shard="0", epoch=2, objects_position=0, why="test")
+    with pytest.raises(StreamsLost, match="later epoch"):
+        await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")

@@ -1,0 +1,226 @@
+"""Refused statuses of Workloads, and changes of what a reservation freezes."""
+
+from __future__ import annotations
+
+from tests.integration.refused.objects import (
+    INVALID,
+    NOT_FOUND,
+    REQUIRED,
+    UNSUPPORTED,
+    Refusal,
+    check,
+    condition,
+    held,
+    pod_set,
+    status_of,
+    workload,
+)
+
+UPDATE = "status.admissionChecks[0].podSetUpdates[0]"
+ASSIGNED = "status.admission.podSetAssignments"
+WPC = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}
+PC = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "high"}
+ADMITTED = held(conditions=[condition("QuotaReserved"), condition("Admitted")])
+
+STATUSES = (
+    Refusal(
+        document=workload(),
+        change=status_of(conditions=[condition("QuotaReserved", status="Maybe")]),
+        status=True,
+        path="status.conditions[0].status",
+        kind=UNSUPPORTED,
+    ),
+    Refusal(
+        document=workload(),
+        change=status_of(conditions=[condition("QuotaReserved", reason="")]),
+        status=True,
+        path="status.conditions[0].reason",
+        kind=INVALID,
+    ),
+    Refusal(
+        document=workload(),
+        change=status_of(conditions=[condition("QuotaReserved")]),
+        status=True,
+        path="status.admission",
+        kind=REQUIRED,
+        code=403,
+    ),
+    Refusal(
+        document=workload(pod_set(), pod_set("other")),
+        change=held(),
+        status=True,
+        path=ASSIGNED,
+        kind=INVALID,
+    ),
+    Refusal(
+        document=workload(pod_set("other")),
+        change=held(),
+        status=True,
+        path=f"{ASSIGNED}[0].name",
+        kind=NOT_FOUND,
+        code=403,
+        value='"main"',
+    ),
+    Refusal(
+        document=workload(),
+        change=held(
+            admission={
+                "clusterQueue": "q",
+                "podSetAssignments": [{"name": "main", "count": 2, "resourceUsage": {"cpu": "1001m"}}],
+            }
+        ),
+        status=True,
+        path=f"{ASSIGNED}[0].resourceUsage[cpu]",
+        kind=INVALID,
+        code=403,
+        value='"1001m"',
+    ),
+    Refusal(
+        document=workload(),
+        change=status_of(reclaimablePods=[{"name": "main", "count": 3}]),
+        status=True,
+        path="status.reclaimablePods[main].count",
+        kind=INVALID,
+        code=403,
+        value="3",
+    ),
+    Refusal(
+        document=workload(),
+        change=status_of(reclaimablePods=[{"name": "other", "count": 1}]),
+        status=True,
+        path="status.reclaimablePods[other].name",
+        kind=UNSUPPORTED,
+        code=403,
+    ),
+    Refusal(
+        document=workload(),
+        change=status_of(admissionChecks=[check("Done")]),
+        status=True,
+        path="status.admissionChecks[0].state",
+        kind=UNSUPPORTED,
+    ),
+    Refusal(
+        document=workload(),
+        change=status_of(admissionChecks=[check(name="other")]),
+        status=True,
+        path=f"{UPDATE}.name",
+        kind=UNSUPPORTED,
+        code=403,
+    ),
+    Refusal(
+        document=workload(),
+        change=status_of(admissionChecks=[check(nodeSelector={"@": "x"})]),
+        status=True,
+        path=f"{UPDATE}.nodeSelector",
+        kind=INVALID,
+        code=403,
+    ),
+    Refusal(
+        document=workload(),
+        change=status_of(admissionChecks=[check(tolerations=[{"key": "a", "operator": "Is"}])]),
+        status=True,
+        path=f"{UPDATE}.tolerations[0].operator",
+        kind=INVALID,
+    ),
+    Refusal(
+        document=workload(),
+        before=(status_of(admissionChecks=[check(labels={"a": "b"})]),),
+        change=status_of(admissionChecks=[check(labels={"a": "c"})]),
+        status=True,
+        path="status.admissionChecks[0].podSetUpdates",
+        kind=INVALID,
+        code=403,
+    ),
+    Refusal(
+        document=workload(),
+        change=status_of(clusterName="w1"),
+        status=True,
+        path="status.clusterName",
+        kind=INVALID,
+        code=403,
+        value='"w1"',
+    ),
+    Refusal(
+        document=workload(),
+        before=(
+            status_of(nominatedClusterNames=["w1", "w2"]),
+            status_of(nominatedClusterNames=None, clusterName="w1"),
+        ),
+        change=status_of(clusterName="w2"),
+        status=True,
+        path="status.clusterName",
+        kind=INVALID,
+    ),
+    Refusal(
+        document=workload(),
+        change=status_of(nominatedClusterNames=["w1"], clusterName="w1"),
+        status=True,
+        path="status.nominatedClusterNames",
+        kind=INVALID,
+    ),
+    # What a reservation freezes.
+    Refusal(
+        document=workload(),
+        before=(held(),),
+        change={"spec": {"podSets": [pod_set(count=3)]}},
+        path="spec.podSets[0]",
+        kind=INVALID,
+        code=403,
+    ),
+    Refusal(
+        document=workload(queueName="a"),
+        before=(held(),),
+        change={"spec": {"queueName": "b"}},
+        path="spec.queueName",
+        kind=INVALID,
+    ),
+    Refusal(
+        document=workload(),
+        before=(held(),),
+        change={"spec": {"priority": 1, "priorityClassRef": WPC}},
+        path="spec.priorityClassRef",
+        kind=INVALID,
+    ),
+    Refusal(
+        document=workload(priority=1, priorityClassRef=PC),
+        before=(held(),),
+        change={"spec": {"priorityClassRef": {"name": "low"}}},
+        path="spec.priorityClassRef.name",
+        kind=INVALID,
+    ),
+    Refusal(
+        document=workload(),
+        before=(ADMITTED,),
+        change={"spec": {"maximumExecutionTimeSeconds": 5}},
+        path="spec.maximumExecutionTimeSeconds",
+        kind=INVALID,
+    ),
+    Refusal(
+        document=workload(),
+        before=(held(),),
+        change=held(admission={**held()["status"]["admission"], "clusterQueue": "p"}),
+        status=True,
+        path="status.admission",
+        kind=INVALID,
+        code=403,
+    ),
+    Refusal(
+        document=workload(),
+        before=(held(reclaimablePods=[{"name": "main", "count": 2}]),),
+        change=status_of(reclaimablePods=[{"name": "main", "count": 1}]),
+        status=True,
+        path="status.reclaimablePods[main].count",
+        kind=INVALID,
+        code=403,
+        value="1",
+    ),
+    Refusal(
+        document=workload(),
+        before=(held(reclaimablePods=[{"name": "main", "count": 2}]),),
+        change=status_of(reclaimablePods=None),
+        status=True,
+        path="status.reclaimablePods[main]",
+        kind=REQUIRED,
+        code=403,
+    ),
+)
