@@ -11,7 +11,7 @@ RUN python -m venv /opt/sluice \
  && /opt/sluice/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes --only-binary :all: \
       -r /tmp/requirements.txt
 
-# etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and KWOK: some ten minutes on two cores. The builder keeps them
+# etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and KWOK: 20 minutes of CPU. The builder keeps them
 # in its cache, by a hash of what they are built from: other changes, to this project or to this stage, do not build them again.
 FROM ${PYTHON} AS control-plane
 COPY requirements-dev.txt /tmp/requirements-dev.txt
