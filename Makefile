@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SCENARIOS ?= $(if $(wildcard ../shared/scenarios),../shared/scenarios,tests/conformance/scenarios)
 
-.PHONY: help setup up demo down test test-unit chaos lint format load bench-engine conformance conformance-selfcheck crds docs lock clean
+.PHONY: help setup up demo down test test-unit simulate simulate-mutations chaos lint format load bench-engine conformance conformance-selfcheck crds docs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -38,6 +38,12 @@ test: $(STAMP) ## All tests, with a real control plane and NATS (about 6 min; th
 
 test-unit: $(STAMP) ## Only the tests that need no control plane (about 2 min)
 	@$(BIN)/python -m pytest -m 'not integration' tests
+
+simulate: $(STAMP) ## Deterministic simulation: SEED=7 replays one with its story, SEEDS=3000 FIRST=1 runs a range (300 seeds: about 2 min on 2 cores)
+	@$(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300) --first $(or $(FIRST),1))
+
+simulate-mutations: $(STAMP) ## Break the protocol in twelve ways and demand that a promise notices each (about 10 min)
+	@$(BIN)/python -m tests.simulation.mutations
 
 chaos: $(STAMP) ## 1,000 Jobs while everything is killed, frozen, wiped, reset, filled up and upgraded, then a preemption storm (SEED=1; about 10 min)
 	@$(BIN)/python -m devcluster build

@@ -68,7 +68,7 @@ class Gateway:
         self._kinds: dict[str, JobKind] = {kind.kind: kind for kind in enabled.values()}
         self._lanes = Lanes(settings.lane_workers)
         self._writer = ObjectWriter(store, client)
-        self._outcomes = OutcomePublisher(bus)
+        self._outcomes = OutcomePublisher(bus, may_speak=lambda: client.may_write())
         self._recorder = EventRecorder(
             client,
             WriteBudget(rate_per_s=settings.events_per_s, burst=settings.events_burst),
@@ -118,6 +118,7 @@ class Gateway:
             now=now,
             look_again=self._look_at_job_of,
             pods_are_ready=self._pods_are_ready,
+            is_answered=self._log.is_answered,
         )
         waiting = Gauge("sluice_watcher_lane_items", "Writes queued in lanes.", registry=metrics)
         waiting.set_function(lambda: self._lanes.waiting)

@@ -63,8 +63,10 @@ class CommandRunner:
         now: Callable[[], float],
         look_again: Callable[[Workload], None],
         pods_are_ready: Callable[[Workload], bool],
+        is_answered: Callable[[str], bool],
     ) -> None:
-        """`look_again` has the job of a workload reconciled; `pods_are_ready` tells what the job itself says now."""
+        """`look_again` has the job of a workload reconciled; `pods_are_ready` tells what the job itself says now; `is_answered` whether the outcomes
+        of all decisions about a workload are out."""
         self._bus = bus
         self._store = store
         self._writer = writer
@@ -77,6 +79,7 @@ class CommandRunner:
         self._now = now
         self._look_again = look_again
         self._pods_are_ready = pods_are_ready
+        self._is_answered = is_answered
         self._newest: dict[str, OpenCommand] = {}
         """The newest open command, per subject."""
         self._informing: OrderedDict[str, OpenCommand] = OrderedDict()
@@ -206,6 +209,9 @@ class CommandRunner:
     async def _workload_status(self, command: StatusCommand) -> Result:
         if command.kind != "workload":
             return Rejected(f"{type(command).__name__} is for workloads, not for {command.kind!r}")
+        if isinstance(command, commands.Unreserve) and not self._is_answered(command.key):
+            # It leaves the workload as it was before its decision, which whoever replays the log would then carry out once more.
+            return Rejected("a decision about it has no outcome yet")
 
         def planned(workload: Workload) -> WorkloadStatus | Refusal:
             if _blames_pods(command) and self._pods_are_ready(workload):

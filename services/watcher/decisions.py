@@ -7,7 +7,8 @@
  4. Once an admission is written, the older slice of an elastic job that it replaces is finished. A victim that was on its way out already has its
     job looked at again. Nobody is evicted for a preemptor that is not there any more.
  5. One outcome per decision. A decision that makes our code fail is put aside after the delivery limit, and rejected.
- 6. When an outcome is out and OBJECTS holds the state it names, the decision is settled; entries of the log below the first unsettled one are purged.
+ 6. A reservation is taken back (a command) only once the outcome of its decision is out: nothing on the object would tell a replay that it was there.
+ 7. When an outcome is out and OBJECTS holds the state it names, the decision is settled; entries of the log below the first unsettled one are purged.
 
 A decision of an earlier epoch is void: it is dropped without an outcome.
 """
@@ -15,7 +16,7 @@ A decision of an earlier epoch is void: it is dropped without an outcome.
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -93,6 +94,14 @@ class DecisionLog:
         """Highest sequence of the epoch's log that was read."""
         self.floor = 0
         """Entries below this sequence are settled."""
+        self._replay_ends = -1
+        """What the log held when it began to be followed ends here; below 0: not known yet."""
+        self._unanswered: Counter[str] = Counter()
+        """Workload -> decisions read whose outcome is not out."""
+
+    def is_answered(self, key: str) -> bool:
+        """Is the outcome of every decision about this workload out? Not before the log has been read: a gateway before us may have written one."""
+        return 0 <= self._replay_ends <= self.applied and not self._unanswered[key]
 
     async def follow(self, *, shard: str, epoch: int) -> None:
         """Fold and apply the log of one epoch, until cancelled. Raises StreamsLost."""
@@ -100,9 +109,11 @@ class DecisionLog:
         self._shard, self._epoch = shard, epoch
         self._entries.clear()
         self._unpublished.clear()
+        self._unanswered.clear()
         self.applied = self.floor = 0
+        self._replay_ends = -1
         try:
-            decided = await self._decided(epoch)
+            decided, self._replay_ends = await self._decided(epoch)
             # Not in a TaskGroup: what the log raises has to reach the caller as it is.
             purging = asyncio.create_task(self._purge(shard, epoch))
             try:
@@ -132,10 +143,10 @@ class DecisionLog:
         if reached:
             self._advance()
 
-    async def _decided(self, epoch: int) -> dict[DecisionId, DecisionOutcome]:
-        """The outcomes that are out already."""
+    async def _decided(self, epoch: int) -> tuple[dict[DecisionId, DecisionOutcome], int]:
+        """The outcomes that are out already, and where the log ends."""
         found: dict[DecisionId, DecisionOutcome] = {}
-        feed = self._bus.feed(kinds=("epoch",), outcomes=True)
+        feed = self._bus.feed(kinds=("epoch",), decisions=True, outcomes=True)
         reading = False
         async with contextlib.AsyncExitStack() as stack:
             items = aiter(feed)
@@ -151,8 +162,8 @@ class DecisionLog:
                         if item.outcome.decision.epoch == epoch:
                             found.setdefault(item.outcome.decision, item.outcome)
                     elif isinstance(item, CaughtUp) and reading:
-                        return found
-        return found
+                        return found, item.positions.decisions
+        return found, 0
 
     def _take(self, logged: Logged, decided: dict[DecisionId, DecisionOutcome]) -> None:
         self.applied = max(self.applied, logged.position)
@@ -172,6 +183,7 @@ class DecisionLog:
 
     def _submit(self, id_: DecisionId, decision: Decision, entry: _Entry) -> None:
         turn = self._turn
+        self._unanswered[decision.key] += 1
 
         async def run() -> None:
             if turn == self._turn:
@@ -257,7 +269,14 @@ class DecisionLog:
             outcome = DecisionOutcome(
                 decision=id_, key=decision.key, uid=decision.uid, status="applied", version=result.version
             )
-        self._outcomes.put(outcome, done=lambda: self._settled(entry, outcome))
+        turn = self._turn
+
+        def done() -> None:
+            if turn == self._turn:
+                self._unanswered[decision.key] -= 1
+            self._settled(entry, outcome)
+
+        self._outcomes.put(outcome, done=done)
 
     async def _put_aside(
         self, id_: DecisionId, decision: Decision, entry: _Entry, error: Exception, attempts: int

@@ -1,7 +1,7 @@
 """Which epoch is open, and when a new one has to be (R1).
 
  1. Start: ask the bus whether all streams are there and whether the log of the epoch in our record holds what was applied. If so, refill
-    OBJECTS and go on with that epoch; else from 3.
+    OBJECTS and, if that epoch was announced there, go on with it; else from 3.
  2. While an epoch is open its log is followed. Every `check_s`, and whenever somebody says `trouble`, the bus is asked again; what is wrong
     leads to 3.
  3. Close the gate: no decision and no command is taken any more, and calls in flight end.
@@ -148,8 +148,12 @@ class EpochKeeper:
                 if why:
                     return why
                 await self._bus.ensure_streams()
-                if ahead := (await self._publisher.refill()).ahead:
-                    return ahead
+                refilled = await self._publisher.refill()
+                if refilled.ahead:
+                    return refilled.ahead
+                if refilled.epoch != record.epoch:
+                    # Whoever made its log died before anybody was told.
+                    return f"epoch {record.epoch} was not announced"
             except StreamsLost as error:
                 return str(error)
             except TROUBLE as error:

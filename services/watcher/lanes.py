@@ -88,7 +88,8 @@ class Lanes:
         self._turn = 0
         self._in_flight = 0
         self._open = False
-        self._wake = asyncio.Event()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        """Workers without work: each lane that becomes ready wakes one, not all."""
         self._settled = asyncio.Event()
 
     def submit(
@@ -127,7 +128,8 @@ class Lanes:
     def resume(self) -> None:
         """Open the gate (it is closed at first)."""
         self._open = True
-        self._wake.set()
+        for _ in self._ready:
+            self._wake_one()
 
     async def pause(self) -> None:
         """Close the gate; returns when no item runs any more."""
@@ -157,7 +159,15 @@ class Lanes:
         self._turn += 1
         # A lane may stand here more than once, with an older urgency; stale entries are skipped when taken.
         heapq.heappush(self._ready, (min(item.urgency for item in lane.items), self._turn, lane))
-        self._wake.set()
+        if self._open:
+            self._wake_one()
+
+    def _wake_one(self) -> None:
+        while self._idle:
+            sleeper = self._idle.popleft()
+            if not sleeper.done():
+                sleeper.set_result(None)
+                return
 
     async def _take(self) -> _Lane:
         while True:
@@ -165,8 +175,9 @@ class Lanes:
                 lane = heapq.heappop(self._ready)[2]
                 if lane.items and not lane.busy and lane.rest is None:
                     return lane
-            self._wake.clear()
-            await self._wake.wait()
+            sleeper: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle.append(sleeper)
+            await sleeper
 
     async def _work(self) -> None:
         while True:
@@ -179,8 +190,6 @@ class Lanes:
                 lane.busy = False
                 self._in_flight -= 1
                 self._after(lane)
-            if self._open and self._ready:
-                self._wake.set()
 
     async def _attempt(self, lane: _Lane, item: _Item) -> None:
         item.attempts += 1

@@ -3,10 +3,12 @@
 1. The plan looks at the newest copy we have and says what to change, that nothing is to change, or that it must not be changed.
 2. The patch carries uid and resourceVersion of that copy, so it lands on exactly that state or not at all.
 3. The response goes into the store at once: what follows in the same lane sees its own write.
-4. Conflict, or no answer: read the object, plan again. A write that landed unseen is found to be there already; one that may still land carries an
+4. Too many requests: wait as told, then plan again on what our copy is then.
+5. Conflict, or no answer: read the object, plan again. A write that landed unseen is found to be there already; one that may still land carries an
    old version, so it cannot land once the object has moved on.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -19,7 +21,7 @@ from shared.api.workload_status import WorkloadStatus
 from shared.jobs.manifest import JsonObject
 from shared.kube import resources
 from shared.kube.client import KubeClient
-from shared.kube.errors import Conflict, NotFound, Refused, Unauthorized, Unavailable, WritesHeld
+from shared.kube.errors import Conflict, NotFound, Refused, TooManyRequests, Unauthorized, Unavailable, WritesHeld
 from shared.kube.resources import Resource
 
 RESOURCES: dict[str, Resource] = {
@@ -37,6 +39,8 @@ RESOURCES: dict[str, Resource] = {
 """Kind token of the store, and where the API keeps that kind."""
 
 _MOST_CONFLICTS = 20
+_BUSY_S = 0.05
+"""How long to wait for an API server that is busy and does not say how long."""
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -112,6 +116,9 @@ class ObjectWriter:
         """Change any object. `uid` empty: whichever has that name. The plan gives a merge patch; an empty one means that there is nothing to write."""
         stored = self._store.get(kind, namespace, name)
         for _ in range(_MOST_CONFLICTS):
+            if not self._client.may_write():
+                # Whoever was stopped for long has an old copy; it is no evidence of anything, least of all that an object is gone.
+                raise WritesHeld(0, "WritesHeld", "not the time to judge by our copy")
             if stored is None or (uid and stored.uid != uid):
                 return Rejected("the object is gone", gone=True)
             patch = plan(stored)
@@ -127,7 +134,12 @@ class ObjectWriter:
                     _guarded(patch, stored),
                     subresource=subresource,
                     field_manager=field_manager,
+                    patient=False,
                 )
+            except TooManyRequests as error:
+                # It was not carried out. Planned anew after the wait: what spoke for it may not hold any more.
+                await asyncio.sleep(error.retry_after or _BUSY_S)
+                stored = self._store.get(kind, namespace, name)
             except NotFound:
                 return Rejected("the object is gone", gone=True)
             except Conflict:

@@ -28,8 +28,10 @@ class _Answer:
 class OutcomePublisher:
     """`put` never waits; `run` publishes until cancelled."""
 
-    def __init__(self, bus: GatewayBus) -> None:
+    def __init__(self, bus: GatewayBus, *, may_speak: Callable[[], bool] = lambda: True) -> None:
+        """`may_speak`: are we the active gateway, beyond doubt? One that is not any more would contradict the one that is."""
         self._bus = bus
+        self._may_speak = may_speak
         self._queue: asyncio.Queue[_Answer] = asyncio.Queue()
 
     def put(
@@ -49,6 +51,9 @@ class OutcomePublisher:
     async def _publish(self, answers: list[_Answer]) -> None:
         commands = [answer.command for answer in answers if answer.command is not None]
         while True:
+            if not self._may_speak():
+                await asyncio.sleep(_PAUSE_S)
+                continue
             try:
                 await self._bus.settle([answer.outcome for answer in answers])
                 if commands:

@@ -46,6 +46,11 @@ class BusClient(Protocol):
     @property
     def max_payload(self) -> int: ...
 
+    @property
+    def server(self) -> str:
+        """Which run of which server this is, or was last, a connection to; a server that was started again has another one."""
+        ...
+
     def now(self) -> float:
         """Monotonic seconds."""
         ...
@@ -96,6 +101,10 @@ class DirectClient(Client):
 
     now = staticmethod(time.monotonic)
     now_ns = staticmethod(time.time_ns)
+
+    @property
+    def server(self) -> str:
+        return str(self._server_info.get("server_id", ""))
 
     def unique(self) -> str:
         return str(self._nuid.next().decode())

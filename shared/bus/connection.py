@@ -102,6 +102,11 @@ class Connection:
         return f"_INBOX_{self.user}"
 
     @property
+    def server(self) -> str:
+        """Which run of which server this is, or was last, a connection to."""
+        return self._client.server
+
+    @property
     def max_payload(self) -> int:
         return int(self._client.max_payload)
 

@@ -115,6 +115,7 @@ class NatsGatewayBus(NatsBus):
             shard=shard,
             epoch=epoch,
             after=after,
+            run_of_server=lambda: self._streams.run_of_server,
             move_aside=self._move_aside,
         )
 

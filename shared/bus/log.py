@@ -27,9 +27,11 @@ async def follow(
     shard: str,
     epoch: int,
     after: int,
+    run_of_server: Callable[[], str],
     move_aside: Callable[[str, Received, str], Awaitable[None]],
 ) -> AsyncIterator[list[Logged]]:
-    """Entries behind `after`. Raises StreamsLost if entries that were not read are gone, or those that were read are not there any more, and UnknownVersion
+    """Entries behind `after`. `run_of_server`: which run of which server alone holds the stream. Raises StreamsLost if entries that were not
+    read are gone, or those that were read are not there any more, or may not be, and UnknownVersion
     for an entry that is for a gateway of another release."""
     activity = asyncio.Event()
     stream = subjects.decisions_stream(shard, epoch)
@@ -42,13 +44,15 @@ async def follow(
         on_activity=activity.set,
     )
     source.position = after
-    reconnects, trouble = connection.reconnects, 0
+    reconnects, server, trouble = connection.reconnects, run_of_server(), 0
     try:
         while True:
             activity.clear()
             await connection.wait_connected()
             if reconnects != connection.reconnects:
                 reconnects = connection.reconnects
+                if run_of_server() != server:
+                    raise StreamsLost(f"{stream}: the server was started again, and may have lost what was read")
                 source.break_off("the connection was lost")
             source.check_alive(connection.now())
             if not source.is_open and not source.missed:

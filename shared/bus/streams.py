@@ -21,6 +21,8 @@ from shared.events.decisions import Positions
 log = logging.getLogger(__name__)
 
 PERMANENT = tuple(s for s in streams.STREAMS if not s.per_epoch)
+SERVER = "server"
+"""Among the identities: the run of the server that the streams are on."""
 PURGE_GRACE_S = 60.0
 """Settled entries stay for a while, so that readers who are a little behind need not start over."""
 
@@ -34,8 +36,13 @@ class Streams:
         self._publisher = publisher
         self._replicas = replicas
         self.identities: dict[str, str] = {}
-        """Stream -> its creation time, as last made or accepted."""
+        """Stream -> its creation time, as last made or accepted; under SERVER the run of the server."""
         self._stored: dict[str, int] = {}
+
+    @property
+    def run_of_server(self) -> str:
+        """The run of the server that alone holds the streams; empty where others hold them too and keep what one of them loses."""
+        return self._connection.server if self._replicas == 1 else ""
 
     def note_stored(self, stream: str, sequence: int) -> None:
         """An acknowledgement: the stream must reach at least so far from now on."""
@@ -44,12 +51,14 @@ class Streams:
 
     async def ensure(self) -> None:
         """Create what is missing and bring settings up to date; accept what is there as the streams we know."""
+        server = self.run_of_server
         for stream in PERMANENT:
             info = await self._ensure(stream_config(stream, self._replicas))
             if self.identities.get(stream.name) != info.created:
                 self._stored.pop(stream.name, None)
             self.identities[stream.name] = info.created
         await self._ensure(bucket_config(self._replicas))
+        self.identities[SERVER] = server
 
     async def _ensure(self, config: StreamConfig) -> StreamInfo:
         try:
@@ -81,6 +90,10 @@ class Streams:
             return f"stream {name} is missing"
         if info.state.last_seq < max(applied, self._stored.get(name, 0)):
             return f"stream {name} lost its tail: it ends at {info.state.last_seq}, {applied} were applied"
+        # Asked last: until it has answered, we only know to which one we were connected.
+        if known.get(SERVER, self.run_of_server) != self.run_of_server:
+            # What it had acknowledged last may not have been on its disk, and may have been written over since.
+            return "the server was started again"
         self.identities.update(found)
         return ""
 

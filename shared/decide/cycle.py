@@ -60,6 +60,8 @@ def run_batch(
             families.stop()
             more = bool(world.pending.ready())
             break
+        # What is left of a cut cycle says nothing about a whole one: its first part decided, and heads that lost to that come again at once.
+        is_rest = world.unfinished is not None
         outcome = run_cycle(world, now, settings=settings, budget=budget)
         woken = families.passed(outcome.decisions, outcome.refused)
         if not outcome.heads:
@@ -72,10 +74,10 @@ def run_batch(
             break
         if outcome.decisions or outcome.parked or woken:
             seen.clear()
-        elif not outcome.cut:
+        elif not outcome.cut and not is_rest:
             seen.add(_began(world, outcome))
             then = _next(world, outcome)
-            # The rest of a cut cycle has not all the heads that the next one has.
+            # More heads than the ones that came back: somebody else has one now.
             if then in seen and len(then) == len(world.pending.ready()):
                 if not families.skip_ahead():
                     break

@@ -8,6 +8,7 @@ cluster-scoped object has `_` in place of its namespace.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from sys import intern
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ def escape(text: str) -> str:
     """One subject token that stands for `text`; the empty text and a lone `_` are escaped too, so the result is never `_` by accident."""
     if text == CLUSTER_SCOPE:
         return "%5F"
+    if _UNESCAPED.fullmatch(text):
+        return text
     if not text:
         return "%"
     if _UNESCAPED.fullmatch(text):
@@ -63,6 +66,7 @@ def _tail(scope: str, name: str, kind: str) -> ObjectName:
     return ObjectName(unescape(kind), "" if scope == CLUSTER_SCOPE else unescape(scope), unescape(name))
 
 
+@lru_cache(maxsize=16384)
 def objects(kind: str, namespace: str, name: str) -> str:
     """`sluice.objects.<kind>.<ns or _>.<name>`."""
     return f"sluice.objects.{escape(kind)}.{_scope(namespace)}.{escape(name)}"
@@ -73,6 +77,7 @@ def objects_of_kind(kind: str) -> str:
     return f"sluice.objects.{escape(kind)}.>"
 
 
+@lru_cache(maxsize=16384)
 def parse_objects(subject: str) -> ObjectName:
     """Inverse of `objects`. Raises ValueError for any other subject."""
     match subject.split("."):

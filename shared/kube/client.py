@@ -107,10 +107,13 @@ class KubeClient:
         field_manager: str = "",
         content_type: str = MERGE_PATCH,
         dry_run: bool = False,
+        patient: bool = True,
     ) -> bytes:
-        """The object as patched. A `metadata.resourceVersion` in the body is a precondition: Conflict if it is not the current one."""
+        """The object as patched. A `metadata.resourceVersion` in the body is a precondition: Conflict if it is not the current one. Not `patient`:
+        raises TooManyRequests at once, for a caller whose reasons for the write may pass while it waits."""
         query = _query(field_manager, dry_run)
-        return await self._call(Request("patch", resource, namespace, name, subresource, query, body, content_type))
+        request = Request("patch", resource, namespace, name, subresource, query, body, content_type)
+        return await self._call(request, patient=patient)
 
     async def apply(self, resource: Resource, namespace: str, name: str, body: bytes, *, field_manager: str) -> bytes:
         """Server-side apply of a whole manifest (JSON or YAML), taking over the fields that others set. The object as applied."""
@@ -159,7 +162,7 @@ class KubeClient:
         """Load the credentials anew, e.g. after a token file rotated. Raises CredentialsError."""
         await self._transport.renew()
 
-    async def _call(self, request: Request, *, timeout_s: float | None = None) -> bytes:
+    async def _call(self, request: Request, *, timeout_s: float | None = None, patient: bool = True) -> bytes:
         if request.verb not in READS and request.resource != LEASES and not self.may_write():
             raise WritesHeld(0, "WritesHeld", "not the time to write")
         loop = asyncio.get_running_loop()
@@ -174,7 +177,7 @@ class KubeClient:
                 if isinstance(error, Unauthorized) and not renewed:
                     renewed = True
                     await self.renew()
-                elif isinstance(error, TooManyRequests) and loop.time() + error.retry_after < deadline:
+                elif patient and isinstance(error, TooManyRequests) and loop.time() + error.retry_after < deadline:
                     await asyncio.sleep(error.retry_after or 0.05)
                 else:
                     raise

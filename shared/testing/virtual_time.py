@@ -18,8 +18,9 @@ import gc
 import heapq
 import os
 import random as random_module
+import sys
 import time
-from asyncio import events
+import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context, ContextVar, copy_context
@@ -30,6 +31,10 @@ T = TypeVar("T")
 
 EPOCH = 1_800_000_000.0
 """Seconds since the epoch at which every run begins."""
+_TICK_S = 1e-6
+COLLECT_EVERY = 5
+"""Runs whose remains are thrown away together: looking for them costs as much as a tenth of a run."""
+_runs = 0
 _SHUFFLED = 0.25
 """How often it is not the first in line whose process goes first."""
 
@@ -38,17 +43,51 @@ class Idle(RuntimeError):
     """Nothing is ready and no timer is set: what is awaited can never happen."""
 
 
+class _Handle:
+    """A callback that is to run. The library's own asks the loop for its debug mode each time, which costs more than all else here."""
+
+    __slots__ = ("args", "callback", "context", "is_cancelled", "moment")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None, moment: float
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = copy_context() if context is None else context
+        self.is_cancelled = False
+        self.moment = moment
+
+    def cancel(self) -> None:
+        """It will not run."""
+        self.is_cancelled = True
+        self.callback, self.args = _nothing, ()
+
+    def cancelled(self) -> bool:
+        """Was it cancelled?"""
+        return self.is_cancelled
+
+    def when(self) -> float:
+        """Of a timer: the loop's time at which it is due."""
+        return self.moment
+
+
+def _nothing() -> None:
+    """What is left of a callback that was cancelled."""
+
+
 class Process:
     """What runs as one operating system process; see `VirtualTimeLoop.spawn`."""
 
-    __slots__ = ("dead", "held", "name", "stopped")
+    __slots__ = ("dead", "held", "name", "stopped", "tasks")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.stopped = False
         self.dead = False
-        self.held: deque[events.Handle] = deque()
+        self.held: deque[_Handle] = deque()
         """What became ready while it was stopped."""
+        self.tasks: list[asyncio.Task[Any]] = []
+        """All of them: what is killed must not be told by the end of its frames either."""
 
     def __repr__(self) -> str:
         return f"<process {self.name}>"
@@ -61,6 +100,7 @@ class _Task(asyncio.Task[Any]):
     """A task that hashes to its number."""
 
     __slots__ = ("number",)
+    number: int
 
     def __hash__(self) -> int:
         return self.number
@@ -73,12 +113,14 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._random = random
         self._now = 0.0
-        self._timers: list[tuple[float, int, events.TimerHandle]] = []
+        self._ready: deque[_Handle]
+        self._timers: list[tuple[float, int, _Handle]] = []
         self._number = 0
         self._tasks_made = 0
+        self._nobody = Process("")
         self.callbacks = 0
         """How many have run."""
-        self.set_task_factory(self._make_task)
+        self.set_task_factory(self._make_task)  # type: ignore[arg-type]
 
     # --- time and processes ----------------------------------------------------------------------------------------
 
@@ -112,28 +154,32 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> events.Handle:
-        handle = events.Handle(callback, args, self, context)
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
+        handle = _Handle(callback, args, context, 0.0)
         self._ready.append(handle)
         return handle
 
-    call_soon_threadsafe = call_soon
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> events.TimerHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
-
-    def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> events.TimerHandle:
-        handle = events.TimerHandle(when, callback, args, self, context)
+    ) -> Any:
+        # A pause too short to move the time would be tried again for ever: whoever waits for the clock needs it to go on.
+        when = self._now + (max(delay, _TICK_S) if delay > 0 else 0.0)
+        handle = _Handle(callback, args, context, when)
         self._number += 1
         heapq.heappush(self._timers, (when, self._number, handle))
         return handle
 
-    def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
-        """It is left out when its time comes."""
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
+        handle = _Handle(callback, args, context, when)
+        self._number += 1
+        heapq.heappush(self._timers, (when, self._number, handle))
+        return handle
 
     def _write_to_self(self) -> None:
         """There is no other thread."""
@@ -144,13 +190,15 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         self._tasks_made += 1
         task = _Task.__new__(_Task)
         task.number = self._tasks_made
+        process = (CURRENT.get() if context is None else context.get(CURRENT)) or self._nobody
+        process.tasks.append(task)
         task.__init__(work, loop=loop, context=context)  # type: ignore[misc]
         return task
 
     def _run_once(self) -> None:
         ready = self._ready
         timers = self._timers
-        while timers and timers[0][2]._cancelled:
+        while timers and timers[0][2].is_cancelled:
             heapq.heappop(timers)
         if not ready:
             if not timers:
@@ -158,17 +206,17 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
             self._now = max(self._now, timers[0][0])
         now = self._now
         while timers and timers[0][0] <= now:
-            handle: events.Handle = heapq.heappop(timers)[2]
-            if not handle._cancelled:
+            handle = heapq.heappop(timers)[2]
+            if not handle.is_cancelled:
                 ready.append(handle)
         count = len(ready)
         if count > 1 and self._random.random() < _SHUFFLED:
             self._let_another_go_first(ready)
         for _ in range(count):
             handle = ready.popleft()
-            if handle._cancelled:
+            if handle.is_cancelled:
                 continue
-            context = handle._context
+            context = handle.context
             process = context.get(CURRENT)
             if process is not None:
                 if process.dead:
@@ -178,27 +226,46 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
                     continue
             self.callbacks += 1
             try:
-                context.run(handle._callback, *handle._args)
+                context.run(handle.callback, *handle.args)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:  # noqa: BLE001 - as every event loop: reported, and the rest goes on
-                self.call_exception_handler({"message": f"exception in {handle}", "exception": error, "handle": handle})
+                self.call_exception_handler({"message": f"exception in {handle.callback}", "exception": error})
 
-    def _let_another_go_first(self, ready: deque[events.Handle]) -> None:
+    def _let_another_go_first(self, ready: deque[_Handle]) -> None:
         """All that is ready of one process, drawn at random, moves to the front."""
-        drawn = ready[self._random.randrange(len(ready))]._context.get(CURRENT)
-        chosen = [handle for handle in ready if handle._context.get(CURRENT) is drawn]
-        others = [handle for handle in ready if handle._context.get(CURRENT) is not drawn]
+        drawn = ready[self._random.randrange(len(ready))].context.get(CURRENT)
+        chosen = [handle for handle in ready if handle.context.get(CURRENT) is drawn]
+        others = [handle for handle in ready if handle.context.get(CURRENT) is not drawn]
         ready.clear()
         ready.extend(chosen)
         ready.extend(others)
 
     def close(self) -> None:
-        """Forget all that was to happen; what still waits is not told."""
-        for task in asyncio.all_tasks(self):
+        """Forget all that was to happen. What still waits ends here and now, where nobody hears of it."""
+        for task in sorted(asyncio.all_tasks(self), key=hash):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+            with contextlib.suppress(BaseException):
+                task.get_coro().close()
         self._timers.clear()
         super().close()
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """What is left of a run is thrown away inside: coroutines that end in the middle complain, and it means nothing."""
+    told = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            yield
+        global _runs
+        _runs += 1
+        if _runs % COLLECT_EVERY == 0:
+            gc.collect()
+    finally:
+        sys.unraisablehook = told
 
 
 @contextlib.contextmanager

@@ -190,6 +190,34 @@ def test_a_batch_is_a_sequence_of_single_cycles(spec: Spec, ends: list[list[int]
                 put(target, *(load(spec, number, one) for number, one in part))
 
 
+def test_a_head_that_lost_to_the_first_part_of_a_cut_cycle_comes_again() -> None:
+    """What was admitted before the cut took the room of a head that was found to fit; behind it others wait."""
+    flat = {
+        "cohort": "flat", "quotas": [3], "borrow": None, "strategy": "BestEffortFIFO", "when_can_preempt": "TryNextFlavor",
+        "when_can_borrow": "MayStopSearch", "within_cluster_queue": "Never", "reclaim_within_cohort": "Never", "namespace": "",
+    }  # fmt: skip
+    alone = {**flat, "cohort": "", "quotas": [0], "strategy": "StrictFIFO"}
+    waiting = [(3, 1), (0, 3), (0, 1), (0, 1)]
+    loads = [(queue, amount, 0, 0, 0, "waits", "ns") for queue, amount in waiting]
+    spec: Spec = {
+        "queues": [flat, alone, alone, {**flat, "quotas": [1], "strategy": "StrictFIFO"}],
+        "loads": loads,
+        "hashing": True, "fair": False, "distinct": True, "parts": 1,
+    }  # fmt: skip
+    everything = list(enumerate(loads))
+    chosen = settings_of(spec)
+    whole, pieces = built(spec, everything), built(spec, everything)
+    expected = words(reference(whole, chosen))
+    made: list[Decision] = []
+    for _ in range(20):
+        batch = run_batch(pieces, NOW, settings=chosen, limits=BatchLimits(1, 10_000), should_stop=lambda: True)
+        made += batch.decisions
+        if not batch.more:
+            break
+    assert words(made) == expected
+    assert lines(pieces) == lines(whole)
+
+
 @given(
     specs,
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), min_size=1, max_size=12),

@@ -7,6 +7,7 @@ nothing happens before `collect`.
 from __future__ import annotations
 
 import asyncio
+from contextvars import copy_context
 from random import Random
 from typing import Protocol
 
@@ -46,6 +47,7 @@ class GarbageCollector:
         self._owned: dict[str, dict[str, None]] = {}
         """Owner's uid -> uids of what it owns."""
         self._waiting: dict[str, None] = {}
+        self._context = copy_context()
         storage.subscribe(self._commit)
 
     def collect(self) -> None:
@@ -101,7 +103,7 @@ class GarbageCollector:
             self._waiting[uid] = None
             return
         self._waiting[uid] = None
-        loop.call_later(self._random.uniform(*self._delay_s), self._look, uid)
+        loop.call_later(self._random.uniform(*self._delay_s), self._look, uid, context=self._context)
 
     def _look(self, uid: str) -> None:
         """One object that waits: is it garbage, and what does its own deletion wait for?"""

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable
+from contextvars import Context
 from datetime import UTC, datetime
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -35,6 +37,10 @@ from shared.testing.simulated_api.watches import Watch, Watches, status_of
 _ATTEMPTS = 5
 """How often a write that names no version is tried on a newer state, when admission took its time."""
 _FINALIZER = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
+
+
+Document = dict[str, Any]
+"""An object as tests and players of controllers write and read it."""
 
 
 class _Preconditions(msgspec.Struct, rename="camel"):
@@ -132,7 +138,7 @@ class SimulatedApi:
 
     # Other writers: at once, without admission, as the errors of shared.kube.errors.
 
-    def create(self, resource: Resource, document: JsonObject, *, user: str = "admin") -> JsonObject:
+    def create(self, resource: Resource, document: Document, *, user: str = "admin") -> Document:
         """The object as created."""
         namespace = str(section(document, "metadata").get("namespace", "")) if resource.namespaced else ""
         return self._create(Request("create", resource, namespace, body=msgspec.json.encode(document)), user).document
@@ -142,11 +148,11 @@ class SimulatedApi:
         resource: Resource,
         namespace: str,
         name: str,
-        patch: JsonObject,
+        patch: Document,
         *,
         subresource: str = "",
         user: str = "admin",
-    ) -> JsonObject:
+    ) -> Document:
         """The object after a merge patch."""
         body = msgspec.json.encode(patch)
         request = Request("patch", resource, namespace, name, subresource, body=body, content_type=kube.MERGE_PATCH)
@@ -185,11 +191,11 @@ class SimulatedApi:
         """All commits, oldest first."""
         return self._storage.history
 
-    def objects(self, resource: Resource) -> Iterable[JsonObject]:
+    def objects(self, resource: Resource) -> Iterable[Document]:
         """All objects of a resource."""
         return (state.document for state in self._storage.all(resource).values())
 
-    def get(self, resource: Resource, namespace: str, name: str) -> JsonObject | None:
+    def get(self, resource: Resource, namespace: str, name: str) -> Document | None:
         """One object."""
         state = self._storage.find(resource, (namespace, name))
         return None if state is None else state.document
@@ -259,7 +265,8 @@ class SimulatedApi:
                 raise Unreachable(0, "Unreachable", "the server went away")
             return await self._carry_out(request, user, groups)
 
-        task = asyncio.create_task(later())
+        # The server's work, not the caller's: it goes on when the caller is killed.
+        task = asyncio.get_running_loop().create_task(later(), context=Context())
         self._late.add(task)
         task.add_done_callback(self._done_late)
         return await asyncio.shield(task)

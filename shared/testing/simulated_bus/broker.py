@@ -73,6 +73,7 @@ class SimulatedBroker:
         self.down = False
         self.context = Context()
         """What the server does belongs to none of the processes that speak to it."""
+        self._runs = 0
         self._now = now
         self._stamp = 0
         self._serial = 0
@@ -340,21 +341,29 @@ class SimulatedBroker:
 
     # Faults.
 
+    @property
+    def run(self) -> str:
+        """Which run of the server this is."""
+        return f"run-{self._runs}"
+
     def stop(self) -> None:
         """The server is down: everybody is disconnected until `start`."""
         self.down = True
+        self._runs += 1
         self._disconnect_all()
 
     def start(self) -> None:
         """The server is up again; clients come back within their pause."""
         self.down = False
-        self.context = Context()
-        """What the server does belongs to none of the processes that speak to it."""
 
     def restart(self) -> None:
         """Down and up."""
         self.stop()
         self.start()
+
+    def disconnect(self) -> None:
+        """All connections break; the server goes on."""
+        self._disconnect_all()
 
     def _disconnect_all(self) -> None:
         for client in list(self._clients):

@@ -94,6 +94,7 @@ class SimulatedClient:
         self._broker = broker
         self._context = copy_context()
         self._time: Callable[[], float] | None = None
+        self._server = broker.run
         self._connected = True
         self._closed = False
         self._out: list[Sent] = []
@@ -119,6 +120,10 @@ class SimulatedClient:
     @property
     def max_payload(self) -> int:
         return MAX_PAYLOAD
+
+    @property
+    def server(self) -> str:
+        return self._server
 
     def now(self) -> float:
         if self._time is None:
@@ -324,6 +329,7 @@ class SimulatedClient:
             self._later(RECONNECT_WAIT_S, self._reconnect)
             return
         self._connected = True
+        self._server = self._broker.run
         if self.link is not None:
             self.link.on_break(self.broken)
         self._broker.joined(self)

@@ -1,13 +1,15 @@
 """The fence of the decision log, against a real server (R4)."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from shared.bus.interface import Appended, Logged, LostRace, StreamsLost, Unknown
-from shared.bus.nats_bus import NatsGatewayBus
+from shared.bus.nats_bus import NatsBus, NatsGatewayBus
 from shared.events import subjects
 from shared.events.decisions import Batch, EpochOpened
+from shared.testing.simulated_bus.client import SimulatedClient
 from tests.contract.bus.conftest import Connect, eventually
 from tests.contract.bus.messages import batch
 from tests.contract.bus.servers import Server
@@ -89,9 +91,37 @@ async def test_a_connection_that_breaks_is_unknown_and_one_that_is_away_writes_n
     await server.start()
 
 
-async def test_the_gateway_reads_on_from_where_it_was(
+def break_connection(bus: NatsBus) -> None:
+    """The server goes on."""
+    client: Any = bus._connection._client
+    if isinstance(client, SimulatedClient):
+        client.cut()
+    else:
+        client._transport.close()
+
+
+async def test_what_a_server_that_was_started_again_has_forgotten_nobody_can_know(
     server: Server, gateway: NatsGatewayBus, service: Connect
 ) -> None:
+    """What it acknowledged last may not have been on its disk, and may have been written over since: the epoch ends."""
+    await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
+    await (await service("scheduler")).append(batch(1, "b1"))
+    log = gateway.log(shard="0", epoch=1, after=0)
+
+    async def read() -> None:
+        async for entries in log:
+            if entries[-1].position == 2:
+                await server.restart()
+
+    with pytest.raises(StreamsLost, match="started again"):
+        async with asyncio.timeout(30):
+            await read()
+    assert await gateway.check_streams(applied=2, epoch=1) == "the server was started again"
+    await gateway.ensure_streams()
+    assert await gateway.check_streams(applied=2, epoch=1) == ""
+
+
+async def test_the_gateway_reads_on_from_where_it_was(gateway: NatsGatewayBus, service: Connect) -> None:
     await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
     scheduler = await service("scheduler")
     for last in range(1, 5):
@@ -106,7 +136,7 @@ async def test_the_gateway_reads_on_from_where_it_was(
         async for entries in log:
             found += [e.position for e in entries]
             if found == [3, 4, 5]:
-                await server.restart()
+                break_connection(gateway)
                 await eventually(appended)
             if found[-1] == 6:
                 break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from shared.kube.errors import ApiError
 from shared.kube.resources import LOCAL_QUEUES, NAMESPACES, Resource
 from shared.testing.simulated_api import SimulatedApi
 
-Picture = Mapping[str, JsonObject]
+Picture = dict[str, dict[str, Any]]
 Step = tuple[str, str, int]
 
 KINDS = (LOCAL_QUEUES, NAMESPACES)
@@ -54,7 +54,7 @@ def carry_out(api: SimulatedApi, step: Step) -> None:
 
 
 def picture(api: SimulatedApi, resource: Resource) -> Picture:
-    return {str(one["metadata"]["name"]): one for one in api.objects(resource)}  # type: ignore[index]
+    return {str(one["metadata"]["name"]): one for one in api.objects(resource)}
 
 
 def run(steps: Sequence[Step]) -> tuple[SimulatedApi, dict[int, Picture]]:
@@ -115,7 +115,7 @@ def test_a_watch_with_a_selector_keeps_what_is_selected(steps: Sequence[Step], d
     since = data.draw(st.sampled_from(sorted(pictures)))
 
     def selected(all_: Picture) -> dict[str, Any]:
-        return {name: one for name, one in all_.items() if one["metadata"]["labels"] == {"n": "1"}}  # type: ignore[index]
+        return {name: one for name, one in all_.items() if one["metadata"]["labels"] == {"n": "1"}}
 
     now = selected(picture(api, LOCAL_QUEUES))
     assert asyncio.run(watched(api, since, selected(pictures[since]), "n=1")) == now

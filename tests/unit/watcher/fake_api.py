@@ -41,7 +41,12 @@ class FakeApi:
         self.version = 1000
         self.poison: set[str] = set()
         """Names of objects whose patches make the caller's code fail."""
+        self.is_active = True
         self._faults: deque[tuple[str, ApiError, bool, Callable[[], None] | None]] = deque()
+
+    def may_write(self) -> bool:
+        """Whether whoever writes is the active gateway."""
+        return self.is_active
 
     @property
     def client(self) -> KubeClient:

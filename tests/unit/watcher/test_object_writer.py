@@ -12,7 +12,7 @@ from shared.api.workload import Workload
 from shared.api.workload_status import WorkloadStatus
 from shared.decide import transitions
 from shared.jobs.manifest import JsonObject
-from shared.kube.errors import Conflict, Invalid, Unauthorized, Unavailable, Unreachable
+from shared.kube.errors import Conflict, Invalid, TooManyRequests, Unauthorized, Unavailable, Unreachable, WritesHeld
 from tests.unit.watcher.fake_api import FakeApi
 from tests.unit.watcher.manifests import workload
 from tests.unit.watcher.moments import NOW
@@ -150,3 +150,26 @@ async def test_spec_and_metadata_of_any_kind(api: FakeApi, store: Store) -> None
     assert found["spec"]["active"] is False
     assert found["metadata"]["finalizers"] == ["f"]
     assert names.FINISHED not in conditions(api)
+
+
+async def test_a_busy_server_is_waited_for_and_then_it_plans_again(api: FakeApi, store: Store) -> None:
+    """What spoke for the write may have passed meanwhile: a preemptor that is gone evicts nobody."""
+    wanted = [True, False]
+
+    def plan(found: Workload) -> WorkloadStatus | Refusal:
+        return finish(found) if wanted.pop(0) else Refusal("nobody wants it any more")
+
+    api.fail("patch", TooManyRequests(429, "TooManyRequests", "busy", 0.001))
+    result = await ObjectWriter(store, api.client).workload_status("team", "w", "uid-w", plan)
+    assert isinstance(result, Rejected)
+    assert conditions(api) == []
+
+
+async def test_who_is_not_active_judges_nothing_by_its_copy(api: FakeApi, store: Store) -> None:
+    """A gateway that was stopped for long misses objects that others have decided about since: they are not gone."""
+    api.is_active = False
+    writer = ObjectWriter(store, api.client)
+    for name in ("w", "made-meanwhile"):
+        with pytest.raises(WritesHeld):
+            await writer.workload_status("team", name, "uid-w", finish)
+    assert api.calls == []

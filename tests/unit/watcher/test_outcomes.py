@@ -59,3 +59,17 @@ async def test_what_went_with_the_streams_is_dropped_and_no_command_of_the_new_o
     bus = Bus(StreamsLost("wiped"))
     await publish(bus)
     assert bus.happened == ["done"]
+
+
+async def test_who_is_not_active_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcomes, "_PAUSE_S", 0)
+    bus, asked = Bus(), [False, False, True]
+    publisher = OutcomePublisher(cast(GatewayBus, bus), may_speak=lambda: asked.pop(0))
+    done = asyncio.Event()
+    publisher.put(OUTCOME, command=COMMAND, done=done.set)
+    task = asyncio.create_task(publisher.run())
+    async with asyncio.timeout(10):
+        await done.wait()
+    task.cancel()
+    assert asked == []
+    assert bus.happened == ["settle 1", "close 1"]
