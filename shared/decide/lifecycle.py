@@ -104,7 +104,8 @@ class _Life:
             return NOTHING
         step = self._delay_of_checks()
         if step is not None:
-            return Verdict(step)
+            # Once that time has come the step is none any more, and the next one may be another service's, which nobody else would tell of it.
+            return Verdict(step, again_at=step.at)
         at = self.workload.requeue_at
         if self.workload.active and not self._is_true(names.DEACTIVATION_TARGET) and at is not None and at > self.now:
             return Verdict(again_at=at)
@@ -132,7 +133,7 @@ class _Life:
             return None
         return Finish(names.REASON_OWNER_NOT_FOUND, "The owner is gone")
 
-    def _delay_of_checks(self) -> Step | None:
+    def _delay_of_checks(self) -> SetRequeueAt | None:
         """A check asked for a retry later: remember the latest such time (step 6)."""
         times = [
             check.changed + check.requeue_after_s

@@ -16,7 +16,7 @@ SEEDS = int(os.environ.get("SLUICE_SIMULATION_SEEDS", "90"))
 
 @pytest.mark.timeout(1800)
 def test_seeds_keep_all_promises() -> None:
-    """On every core. More are for `make simulate`; docs/protocol-bugs.md says which are known to break."""
+    """On every core. More are for `make simulate`."""
     broken = []
     for report in many(1, SEEDS, multiprocessing.cpu_count()):
         if report.violations:

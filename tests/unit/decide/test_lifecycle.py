@@ -98,6 +98,8 @@ def retry(changed: int, after: int | None) -> o.CheckState:
 def test_a_check_that_asks_for_a_later_retry_sets_requeue_at() -> None:
     delayed = holding(checks=(retry(950, 100), msgspec.structs.replace(retry(990, 300), name="d")))
     assert step(delayed, cluster_queue=CHECKED) == SetRequeueAt(1290)
+    # Who does not take this step looks again when it is none any more: nothing else may happen until then.
+    assert next_step(view(delayed, cluster_queue=CHECKED), NOW).again_at == 1290
     known = msgspec.structs.replace(delayed, requeue_at=1290)
     assert next_step(view(known), NOW) == Verdict(again_at=1290)
     past = holding(checks=(retry(100, 100),))
