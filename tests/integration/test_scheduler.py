@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from devcluster.nats_server import NatsServer
 from services.scheduler.service import Scheduler
 from services.scheduler.settings import SchedulerSettings
-from shared.bus.interface import ObjectWrite
+from shared.bus.interface import ObjectWrite, StreamsLost
 from shared.bus.nats_bus import NatsBus, NatsGatewayBus, connect
 from shared.events.decisions import Admit, Batch, DecisionId
 from shared.events.objects import Admission, Object, Workload
@@ -55,6 +55,7 @@ class Gateway:
     def __init__(self, bus: NatsGatewayBus) -> None:
         self.bus = bus
         self.version = 0
+        self.epoch = 1
         self.truth: dict[str, Workload] = {}
         self.admitted: list[str] = []
         self.rejected = 0
@@ -78,7 +79,18 @@ class Gateway:
         )
 
     async def run(self) -> None:
-        async for items in self.bus.log(shard="0", epoch=1, after=0):
+        while True:
+            try:
+                await self._follow()
+            except StreamsLost as error:
+                # As the real one does: a server that was started again may have forgotten something.
+                await self.bus.ensure_streams()
+                position = await self.put(list(self.truth.values()))
+                self.epoch += 1
+                await self.bus.open_epoch(shard="0", epoch=self.epoch, objects_position=position, why=str(error))
+
+    async def _follow(self) -> None:
+        async for items in self.bus.log(shard="0", epoch=self.epoch, after=0):
             for item in items:
                 if isinstance(item.entry, Batch):
                     await self._apply(item.entry, item.position)
@@ -87,7 +99,7 @@ class Gateway:
         outcomes = []
         for index, admit in enumerate(batch.decisions):
             assert isinstance(admit, Admit)
-            id_ = DecisionId(1, position, index)
+            id_ = DecisionId(self.epoch, position, index)
             found = self.truth[admit.key]
             fits = found.incarnation == admit.incarnation and found.admission is None and not found.finished
             if fits:
