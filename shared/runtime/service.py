@@ -19,7 +19,7 @@ import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import uvloop
 from opentelemetry.trace import Tracer
@@ -104,6 +104,7 @@ def run(service: str, settings_type: type[S], serve: Serve[S]) -> None:
 async def _run(service: str, settings: S, secret: str, configured: Configured, serve: Serve[S]) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(log_unhandled)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     registry = CollectorRegistry()
@@ -152,6 +153,19 @@ async def _run(service: str, settings: S, secret: str, configured: Configured, s
         # Blocks the loop, on which nothing is left.
         traces.shutdown(provider, FLUSH_S)
         log.info("stopped")
+
+
+def log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """uvloop's TLS may answer on a connection that was closed meanwhile, and call that an error; nobody waits for that answer."""
+    transport = context.get("transport")
+    if (
+        transport is not None
+        and transport.is_closing()
+        and isinstance(context.get("exception"), RuntimeError | OSError)
+    ):
+        log.debug("after the end of a connection: %s", context["exception"])
+    else:
+        loop.default_exception_handler(context)
 
 
 async def _connect(service: str, settings: BaseSettings, secret: str) -> NatsBus:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from shared.bus.connection import without_credentials
+from shared.runtime.service import log_unhandled
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -70,3 +73,34 @@ def test_a_wrong_configuration_ends_with_1_and_one_line(tmp_path: Path, body: st
     file.write_text(HEAD + body)
     ended = start(SLUICE_CONFIGURATION=str(file), SLUICE_FEATURE_GATES=gates)
     assert (ended.returncode, ended.stderr) == (1, f"sluice metrics: configuration: {error.format(file=file)}\n")
+
+
+class Transport:
+    def __init__(self, closing: bool) -> None:
+        self._closing = closing
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+
+@pytest.mark.parametrize(
+    ("context", "told"),
+    [
+        ({"transport": Transport(closing=True), "exception": RuntimeError("the handler is closed")}, False),
+        ({"transport": Transport(closing=True), "exception": BrokenPipeError()}, False),
+        ({"transport": Transport(closing=True), "exception": KeyError("a fault of ours")}, True),
+        ({"transport": Transport(closing=False), "exception": RuntimeError("of an open connection")}, True),
+        ({"transport": Transport(closing=True)}, True),
+        ({"exception": RuntimeError("of a task")}, True),
+    ],
+)
+def test_only_what_comes_after_the_end_of_a_connection_is_no_error(
+    context: dict[str, object], told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        with caplog.at_level(logging.INFO):
+            log_unhandled(loop, {"message": "something failed", **context})
+    finally:
+        loop.close()
+    assert [r.levelname for r in caplog.records] == (["ERROR"] if told else [])

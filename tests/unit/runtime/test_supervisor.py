@@ -149,7 +149,8 @@ def test_one_that_can_never_run_ends_everything(make: Make) -> None:
     _, errors = family.process.communicate(timeout=WITHIN_S)
     assert family.process.returncode == 1
     assert family.count("start a") == 1
-    assert family.is_gone(family.pid("b")) or not (family.folder / "b.pid").exists()
+    # The other may have been told to end before it could write its pid.
+    assert not (family.folder / "b.pid").exists() or family.is_gone(family.pid("b"))
     assert errors == "cannot run\n"
 
 
