@@ -82,7 +82,7 @@ class Feed(Protocol):
 
 
 class AppendResult(msgspec.Struct, frozen=True):
-    """What became of an append to the decision log: one of Appended, LostRace, Unknown."""
+    """What became of an append to the decision log: one of Appended, LostRace, Refused, Unknown."""
 
 
 class Appended(AppendResult, frozen=True):
@@ -93,6 +93,12 @@ class Appended(AppendResult, frozen=True):
 
 class LostRace(AppendResult, frozen=True):
     """Somebody appended before us, or the epoch is over: fold, then decide again. Nothing was written."""
+
+    why: str
+
+
+class Refused(AppendResult, frozen=True):
+    """The log takes nothing: it is full, or the server has no room. Nothing was written, and deciding again does not help until there is some."""
 
     why: str
 
@@ -184,7 +190,8 @@ class GatewayBus(Bus, Protocol):
 
     @property
     def identities(self) -> dict[str, str]:
-        """Stream -> creation time, as last made or accepted, that of the open epoch's log included: to be kept with the gateway's Lease, for `check_streams` after a start."""
+        """Stream -> creation time, as last made or accepted, that of the open epoch's log included: to be kept with the gateway's Lease, for
+        `check_streams` after a start."""
         ...
 
     @property

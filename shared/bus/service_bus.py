@@ -13,7 +13,7 @@ from shared.bus.connection import Connection
 from shared.bus.consumer import Received
 from shared.bus.counters import Counters
 from shared.bus.feed import NatsFeed
-from shared.bus.interface import Appended, AppendResult, Handler, LostRace, Unknown
+from shared.bus.interface import Appended, AppendResult, Handler, LostRace, Refused, Unknown
 from shared.bus.jetstream import JetStream
 from shared.bus.lease import NatsLease
 from shared.bus.publishing import EXPECTED_LAST, EXPECTED_STREAM, MESSAGE_ID, TRACEPARENT, Ack, Outgoing, Publisher
@@ -40,6 +40,11 @@ class NatsBus:
     @property
     def connected(self) -> bool:
         return self._connection.connected
+
+    @property
+    def trouble(self) -> str:
+        """Why something could not be published for a while, and is still tried; empty if all is well."""
+        return self._publisher.trouble
 
     @property
     def behind(self) -> dict[str, int]:
@@ -78,6 +83,9 @@ class NatsBus:
         if result.sent:
             self.counters.appends_unknown += 1
             return Unknown(result.why)
+        if result.refused:
+            self.counters.appends_refused += 1
+            return Refused(result.why)
         self.counters.races_lost += 1
         return LostRace(result.why)
 

@@ -13,6 +13,7 @@ from shared.bus.interface import (
     Logged,
     LostRace,
     ObjectChanged,
+    Refused,
     Reset,
     Settled,
     Unknown,
@@ -65,7 +66,7 @@ def once(broker: SimulatedBroker, stream: str, fault: Fault) -> None:
         ("break_after", Unknown, 2, 2),
         ("break_late", Unknown, 1, 2),
         ("twice", Appended, 2, 2),
-        ("full", LostRace, 1, 1),
+        ("full", Refused, 1, 1),
     ],
 )
 async def test_what_becomes_of_an_append(
@@ -110,11 +111,11 @@ async def test_a_stream_without_room_refuses_until_there_is_some(
     last = 1
     while isinstance(result := await scheduler.append(batch(last)), Appended):
         last = result.position
-    assert isinstance(result, LostRace)
+    assert isinstance(result, Refused)
     assert 1 <= last < 5
     broker.limit("DECISIONS_0_1", -1)
     broker.streams["DECISIONS_0_1"].full = True
-    assert isinstance(await scheduler.append(batch(last)), LostRace)
+    assert isinstance(await scheduler.append(batch(last)), Refused)
     broker.streams["DECISIONS_0_1"].full = False
     assert await scheduler.append(batch(last)) == Appended(last + 1)
 

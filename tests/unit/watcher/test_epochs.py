@@ -169,15 +169,13 @@ def _cut_objects(bus: GatewayStreams) -> None:
 
 
 def _make_the_log_anew(bus: GatewayStreams) -> None:
-    held = [message for message in bus.broker.streams["DECISIONS_0_1"].messages.values()]
+    held = list(bus.broker.streams["DECISIONS_0_1"].messages.values())
     bus.broker.remake("DECISIONS_0_1")
     for message in held:
         bus.broker.streams["DECISIONS_0_1"].store(message.subject, message.payload, None, now=0.0, stamp=message.stamp)
 
 
-@pytest.mark.parametrize(
-    "damage", [_lose_streams, _make_outcomes_anew, _make_the_log_anew, _cut_the_log, _cut_objects]
-)
+@pytest.mark.parametrize("damage", [_lose_streams, _make_outcomes_anew, _make_the_log_anew, _cut_the_log, _cut_objects])
 async def test_damage_while_the_gateway_was_away_opens_a_new_epoch(damage: Callable[[GatewayStreams], None]) -> None:
     async with cluster() as world:
         await world.api.put(resources.RESOURCE_FLAVORS, bare(flavor("a")))
