@@ -7,7 +7,6 @@ CONTRIBUTING has it; today's program ends when it meets a second version. `missi
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import random
 import sys
@@ -23,6 +22,7 @@ from shared.events import subjects
 from shared.events.codec import Codec
 from tests.chaos.faults import LEASE_S, Fault, replace
 from tests.chaos.wiring import WiredStack
+from tests.eventually import eventually
 
 RELEASES = ("reads", "writes")
 RENAMED = {
@@ -92,12 +92,13 @@ async def missing_versions(stack: WiredStack, seconds: float = 20.0) -> set[str]
     """Which of them did not cross the bus in their second version, although jobs flowed for so long after the upgrade."""
     missing = set(RENAMED)
     bus = await connect("watcher", stack.nats.url, "watcher", stack.nats.password("watcher"), gateway=True)
+
+    async def all_seen() -> bool:
+        missing.difference_update(second_versions(await _newest(bus)))
+        return not missing
+
     try:
-        async with asyncio.timeout(seconds):
-            while missing := missing - second_versions(await _newest(bus)):
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        pass
+        await eventually(all_seen, seconds)
     finally:
         await bus.close()
     return missing

@@ -92,7 +92,7 @@ async def test_who_waited_for_a_turn_passes_once_the_limit_is_lifted(proxy: Prox
     for _, writer in ends:
         writer.write(bytes(5_000))
     async with asyncio.timeout(10):
-        while not proxy._turn.locked():
+        while not proxy._turn.locked():  # noqa: ASYNC110 - of the proxy, which tells nobody
             await asyncio.sleep(0)
         proxy.bytes_per_s = None
         for reader, writer in ends:
