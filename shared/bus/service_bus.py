@@ -36,6 +36,8 @@ class NatsBus:
         self._js = JetStream(connection)
         self._publisher = Publisher(connection)
         self._leases: list[NatsLease] = []
+        self._feed: NatsFeed | None = None
+        """The first one, by which others see that we live."""
 
     @property
     def connected(self) -> bool:
@@ -53,7 +55,7 @@ class NatsBus:
 
     def feed(self, *, kinds: Sequence[str], decisions: bool = False, outcomes: bool = False) -> NatsFeed:
         """See `Bus.feed`."""
-        return NatsFeed(
+        feed = NatsFeed(
             self._connection,
             service=self.service,
             shard=self.shard,
@@ -63,6 +65,8 @@ class NatsBus:
             counters=self.counters,
             move_aside=self._move_aside,
         )
+        self._feed = self._feed or feed
+        return feed
 
     async def append(self, batch: decisions.Batch) -> AppendResult:
         epoch, last = batch.positions.epoch, batch.positions.decisions
@@ -115,7 +119,14 @@ class NatsBus:
         if role not in streams.LEASE_HOLDERS:
             raise ValueError(f"no such role: {role!r}")
         holder = f"{self.service}-{self._connection.unique()}"
-        lease = NatsLease(self._connection, self._publisher, role=role, shard=self.shard, holder=holder)
+        lease = NatsLease(
+            self._connection,
+            self._publisher,
+            role=role,
+            shard=self.shard,
+            holder=holder,
+            reads_by=lambda: self._feed.listens_to if self._feed is not None else "",
+        )
         self._leases.append(lease)
         return lease
 
