@@ -15,9 +15,10 @@ from shared.bus.nats_bus import connect
 from shared.bus.publishing import Ack, Outgoing
 from shared.bus.server_health import unwritable
 from shared.events.streams import decisions_of
-from tests.chaos.disk import NoSmallDisk, SmallDisk
+from tests.chaos.disk import SmallDisk
 from tests.contract.bus.messages import batch
 from tests.eventually import eventually
+from tests.integration.small_disk import small_disk
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -27,16 +28,11 @@ WITHIN_S = 30.0
 
 @pytest.fixture
 async def small(tmp_path: Path) -> AsyncIterator[tuple[SmallDisk, NatsServer]]:
-    disk = SmallDisk(tmp_path / "nats" / "jetstream", MIB)
-    try:
-        await disk.mount()
-    except NoSmallDisk as error:
-        pytest.fail(f"chaos needs a small disk as well: {error}")
-    try:
-        async with NatsServer(tmp_path / "nats", launcher=disk.launcher) as nats:
-            yield disk, nats
-    finally:
-        await disk.unmount()
+    async with (
+        small_disk(tmp_path / "nats" / "jetstream", MIB) as disk,
+        NatsServer(tmp_path / "nats", launcher=disk.launcher) as nats,
+    ):
+        yield disk, nats
 
 
 async def test_a_disk_that_was_full(small: tuple[SmallDisk, NatsServer]) -> None:

@@ -120,6 +120,23 @@ async def test_a_stream_without_room_refuses_until_there_is_some(
     assert await scheduler.append(batch(last)) == Appended(last + 1)
 
 
+async def test_what_cannot_be_stored_for_a_while_is_told_until_it_can(
+    broker: SimulatedBroker, opened: NatsGatewayBus
+) -> None:
+    broker.streams["EVENTS"].full = True
+    emitting = asyncio.create_task(opened.emit([("sluice.events.team-a.workload.admitted.w", b"{}")]))
+    await asyncio.sleep(1)
+    assert opened.trouble == "", "a bad moment is none"
+    await asyncio.sleep(8)
+    assert opened.trouble == "sluice.events cannot be written: no space left on device"
+    # What goes on elsewhere does not hide it.
+    await opened.put_objects([workload("a", 1)])
+    assert opened.trouble
+    broker.streams["EVENTS"].full = False
+    await emitting
+    assert opened.trouble == ""
+
+
 @pytest.mark.parametrize("how", ["delivery", "consumer", "connection", "server", "stall"])
 async def test_a_reader_reads_on(
     broker: SimulatedBroker, opened: NatsGatewayBus, service: Connect, read: Read, how: str
