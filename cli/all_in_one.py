@@ -31,6 +31,7 @@ from cli.service_environment import Place, environment_of, shell_lines, write_en
 from devcluster.ports import free_ports
 from shared.bus.server_binary import nats_binary
 from shared.bus.server_config import Server, write_config
+from shared.bus.server_health import unwritable
 from shared.config.configuration import DEFAULT_NAMESPACE, Configured
 from shared.config.configuration_file import load as load_configuration
 from shared.events.streams import GATEWAY, SERVICES
@@ -135,8 +136,8 @@ def run(options: Options, started: float) -> int:
 
 
 def _run(plan: Plan, folder: Path, instance: str, supervisor: Supervisor, started: float) -> int:
-    service_ports = free_ports(len(SERVICES) + 1)
-    nats_port = service_ports.pop()
+    service_ports = free_ports(len(SERVICES) + 2)
+    nats_port, monitor_port = service_ports.pop(), service_ports.pop()
     log_folder = Path(plan.options.log_dir) if plan.options.log_dir else None
     if log_folder is not None:
         log_folder.mkdir(parents=True, exist_ok=True)
@@ -146,10 +147,18 @@ def _run(plan: Plan, folder: Path, instance: str, supervisor: Supervisor, starte
         return (log_folder or folder) / f"{name}.log"
 
     credentials = folder / "credentials"
-    config = write_config(credentials, Server(store_dir=str(folder / "jetstream"), port=nats_port))
+    store = folder / "jetstream"
+    monitor = f"{LOOPBACK}:{monitor_port}"
+    config = write_config(credentials, Server(store_dir=str(store), port=nats_port, monitor=monitor))
     nats = str(nats_binary())
     supervisor.start(
-        Child(name=NATS, main=lambda: os.execv(nats, [nats, "--config", str(config)]), log=log_of(NATS), last=True)
+        Child(
+            name=NATS,
+            main=lambda: os.execv(nats, [nats, "--config", str(config)]),
+            log=log_of(NATS),
+            last=True,
+            ails=lambda: unwritable(LOOPBACK, monitor_port, store),
+        )
     )
     place = Place(
         nats_url=f"nats://{LOOPBACK}:{nats_port}",

@@ -94,6 +94,7 @@ class SchedulerMetrics:
         self.preemptions = Counter(f"{own}preemptions_decided_total", "Victims in the log.", registry=registry)
         self.lost = Counter(f"{own}lost_races_total", "Appends that the fence refused.", registry=registry)
         self.unknown = Counter(f"{own}unknown_appends_total", "Appends without an answer.", registry=registry)
+        self.refused = Counter(f"{own}refused_appends_total", "Appends for which there was no room.", registry=registry)
         self.rejected = Counter(f"{own}rejected_decisions_total", "Decisions that could not land.", registry=registry)
         self.unfoldable = Counter(
             f"{own}unfoldable_messages_total", "Messages left out of the state.", registry=registry

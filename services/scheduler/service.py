@@ -6,6 +6,7 @@
 4. Append the batch behind the last entry folded.
    - Appended: it counts at once; its echo is recognised by position.
    - Lost the race, or the epoch is over: none of it happened. Fold what is newer, then decide again.
+   - Refused, for want of room: none of it happened, and none of it would the next time. Not ready, and after a pause once more.
    - Unknown: the same, but first wait until the log shows something new or a second is over. Whatever the late append does, the fence lets one entry
      stand at that position, and the fold takes up the one that does.
 5. Nothing admitted and nobody preempted: nothing is logged. What was refused stays parked in the state until something changes that could help; who
@@ -31,7 +32,8 @@ from prometheus_client import CollectorRegistry
 from services.scheduler import handlers
 from services.scheduler.faults import quarantine
 from services.scheduler.metrics import PendingCollector, SchedulerMetrics
-from services.scheduler.reports import PendingReports, Refused
+from services.scheduler.reports import PendingReports
+from services.scheduler.reports import Refused as Refusal
 from services.scheduler.settings import SchedulerSettings
 from shared.bus.interface import (
     Appended,
@@ -42,6 +44,7 @@ from shared.bus.interface import (
     Lease,
     LostRace,
     ObjectChanged,
+    Refused,
     Reset,
     Settled,
 )
@@ -64,9 +67,11 @@ log = logging.getLogger("sluice.scheduler")
 
 LISTS_AT_ONCE = 64
 """Lists of the feed folded before looking at anything else; also how many may wait to be folded."""
-
-
 SHAPES_KEPT = 10_000
+NO_ROOM_WAIT_S = 2.0
+"""Before the next append after one for which the log had no room."""
+SILENT_APPENDS = 3
+"""So many without an answer are more than a bad moment."""
 
 
 class Scheduler:
@@ -119,10 +124,12 @@ class Scheduler:
         self._inbox: asyncio.Queue[list[FeedItem]] = asyncio.Queue(LISTS_AT_ONCE)
         self._lease: Lease | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._refused_shapes: dict[tuple[str, str], Refused] = {}
+        self._refused_shapes: dict[tuple[str, str], Refusal] = {}
         """The last refusal of a shape in a ClusterQueue; of use while the queue's own memory of refused shapes lasts."""
         self._not_before = 0.0
         self._raced = False
+        self._unanswered = 0
+        """Appends in a row that nobody took or answered."""
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -356,6 +363,9 @@ class Scheduler:
 
     def _conclude(self, result: AppendResult, decided: DecidedBatch, batch: Batch, now: float) -> None:
         """Step 4, after the answer."""
+        if isinstance(result, Appended | LostRace) and self._unanswered:
+            self._unanswered = 0
+            self._ready(True, "")
         if isinstance(result, Appended):
             self.state.appended(batch, result.position, now)
             self.metrics.appended.inc()
@@ -367,13 +377,25 @@ class Scheduler:
             return
         rollback(self.state.world, decided, now)
         self.state.dirty = True
-        self._raced, self._not_before = True, now + self._settings.race_wait_s
         if isinstance(result, LostRace):
+            self._raced, self._not_before = True, now + self._settings.race_wait_s
             self.metrics.lost.inc()
             log.info("lost a race for the log: %s", result.why, extra={"decisions": len(batch.decisions)})
-        else:
-            self.metrics.unknown.inc()
-            log.warning("an append is unanswered", extra={"decisions": len(batch.decisions)})
+            return
+        self._unanswered += 1
+        if isinstance(result, Refused):
+            self._not_before = now + NO_ROOM_WAIT_S
+            self.metrics.refused.inc()
+            why = f"the log of decisions takes nothing: {result.why}"
+            if self._unanswered == 1:
+                log.error("%s", why)
+            self._ready(False, why)
+            return
+        self._raced, self._not_before = True, now + self._settings.race_wait_s
+        self.metrics.unknown.inc()
+        log.warning("an append is unanswered", extra={"decisions": len(batch.decisions)})
+        if self._unanswered >= SILENT_APPENDS:
+            self._ready(False, "the log of decisions does not answer: NATS may have no room, its /healthz says so")
 
     # --- reports ---------------------------------------------------------------------------------------------------
 
@@ -382,7 +404,7 @@ class Scheduler:
         positions = self.state.positions
         shapes: dict[tuple[str, str], NotAdmitted] = {}
         for entry in decided.refused:
-            self.reports.refuse(entry.key, Refused(entry, positions, now))
+            self.reports.refuse(entry.key, Refusal(entry, positions, now))
             info = self.state.world.workloads.get(entry.key)
             queue = self.state.world.pending.queues.get(entry.cluster_queue)
             if info is not None and queue is not None and info.shape in queue.hash_reasons:
@@ -390,12 +412,12 @@ class Scheduler:
         if len(self._refused_shapes) > SHAPES_KEPT:
             self._refused_shapes.clear()
         for (name, shape), entry in shapes.items():
-            self._refused_shapes[name, shape] = Refused(entry, positions, now, like=entry.key)
+            self._refused_shapes[name, shape] = Refusal(entry, positions, now, like=entry.key)
         for name in {name for name, _ in shapes}:
             for key, item in self.state.world.pending.queues[name].inadmissible.items():
                 entry_of_shape = shapes.get((name, item.info.shape))
                 if entry_of_shape is not None and entry_of_shape.key != key:
-                    self.reports.refuse(key, Refused(entry_of_shape, positions, now, like=entry_of_shape.key))
+                    self.reports.refuse(key, Refusal(entry_of_shape, positions, now, like=entry_of_shape.key))
         self._note_passed_over(decided, now)
 
     def _note_passed_over(self, decided: DecidedBatch, now: float) -> None:
@@ -409,7 +431,7 @@ class Scheduler:
             for key in queue.inadmissible:
                 if key not in self.reports.refused and queue.parked_reason(key):
                     passed = msgspec.structs.replace(entry, message=said, requests={})
-                    self.reports.refuse(key, Refused(passed, positions, now, like=entry.key))
+                    self.reports.refuse(key, Refusal(passed, positions, now, like=entry.key))
 
     async def _report(self, now: float) -> None:
         commands = self.reports.due(self.state.objects, self.state.traces, now)

@@ -82,6 +82,8 @@ class CommandRunner:
         self._is_answered = is_answered
         self._newest: dict[str, OpenCommand] = {}
         """The newest open command, per subject."""
+        self._found_again: dict[str, OpenCommand] = {}
+        """The same commands where they stand by now, if NATS was started again meanwhile: what is closed there is this."""
         self._informing: OrderedDict[str, OpenCommand] = OrderedDict()
         self._told = asyncio.Event()
 
@@ -95,10 +97,13 @@ class CommandRunner:
 
     def _take(self, taken: OpenCommand) -> None:
         newest = self._newest.get(taken.subject)
-        if newest is not None and (newest.sequence, newest.command.id) == (taken.sequence, taken.command.id):
+        if newest is not None and newest.command.id == taken.command.id:
             # Delivered again; it is on its way. A lower sequence is no sign of that: streams may have been wiped.
+            if (newest.stream, newest.sequence) != (taken.stream, taken.sequence):
+                self._found_again[taken.subject] = taken
             return
         self._newest[taken.subject] = taken
+        self._found_again.pop(taken.subject, None)
         if isinstance(taken.command, _INFORMATIONAL):
             older = self._informing.pop(taken.subject, None)
             if older is not None:
@@ -259,11 +264,17 @@ class CommandRunner:
                 command=command.id, subject=taken.subject, status="applied", version=result.version
             )
 
+        is_newest = self._newest.get(taken.subject) is taken
+        found = self._found_again.pop(taken.subject, taken) if is_newest else taken
+
         def done() -> None:
             if self._newest.get(taken.subject) is taken:
                 del self._newest[taken.subject]
+                if (again := self._found_again.pop(taken.subject, None)) is not None:
+                    # It came while the outcome was on its way, and is still open.
+                    self._take(again)
 
-        self._outcomes.put(outcome, command=taken, done=done)
+        self._outcomes.put(outcome, command=found, done=done)
 
     async def _put_aside(self, taken: OpenCommand, error: Exception, attempts: int) -> None:
         await self._bus.dead_letter(

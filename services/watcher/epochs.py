@@ -7,10 +7,11 @@
  3. Close the gate: no decision and no command is taken any more, and calls in flight end.
  4. List everything again, make the missing streams, refill OBJECTS.
  5. The new epoch is one above every epoch ever heard of. It goes into the record first, so that a crash cannot use a number twice; then its
-    log is made, it is announced, and the gate opens.
+    log is made, it is announced, which log it is goes into the record too, and the gate opens.
 
 The record is annotations of the gateway's Lease: nothing on the bus, so a wipe cannot take it along, and only who holds the Lease writes it.
-It also names the streams by their creation times and how far OBJECTS reached, so that a stream made anew or cut short is noticed after a restart.
+It also names the streams, the log included, by their creation times, and how far OBJECTS reached, so that a stream made anew or cut short is noticed
+after a restart, however much it holds by then. A log that the record does not name was made by a gateway that died over it: its epoch does not go on.
 """
 
 from __future__ import annotations
@@ -192,7 +193,19 @@ class EpochKeeper:
                 await self._publisher.pause()
                 await asyncio.sleep(_RETRY_S)
             else:
+                await self._name_log()
                 self._open()
+                return
+
+    async def _name_log(self) -> None:
+        """Before anything of it is applied: only the log that the record names is gone on with. Raises LeaseLost."""
+        while True:
+            try:
+                await self._lease.save(self._record(applied=0))
+            except ApiError as error:
+                log.warning("which log was made is not saved, trying again: %s", error)
+                await asyncio.sleep(_RETRY_S)
+            else:
                 return
 
     def _record(self, applied: int) -> dict[str, str]:

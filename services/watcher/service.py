@@ -207,6 +207,7 @@ async def _tell_health(ctx: Context[WatcherSettings], standing: Standing, intake
         epoch.set(keeper.epoch if keeper.opened.is_set() else 0)
         missing = {kind: why for kind, why in intake.down.items() if not KINDS[kind].optional}
         ctx.health.ready(not missing, "; ".join(f"{kind}: {why}" for kind, why in missing.items()), cause="kubernetes")
+        ctx.health.ready(not ctx.gateway_bus.trouble, ctx.gateway_bus.trouble, cause="bus")
         if standing.is_held:
             ctx.health.ready(keeper.opened.is_set(), f"no epoch is open: {keeper.why_closed}", cause="start")
         elif standing.held.is_set():

@@ -89,8 +89,9 @@ class BusClient(Protocol):
 
 
 class DirectClient(Client):
-    """The library's client, changed in two ways: an error of the server is a reason to connect again, never to stay closed; and messages of some
-    subscriptions go straight to a function, because a queue and a task per message cost more than decoding it."""
+    """The library's client, changed in three ways: an error of the server is a reason to connect again, never to stay closed; messages of some
+    subscriptions go straight to a function, because a queue and a task per message cost more than decoding it; and what was not sent when a connection
+    broke is not sent on the next one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,6 +164,9 @@ class DirectClient(Client):
         self._told_error(error)
 
     async def _on_lost(self) -> None:
+        # What was meant for that run of the server is not for the next one, to which sequences may mean something else; who waits for an answer hears
+        # that there will be none. Subscriptions are repeated from another list.
+        self._pending, self._pending_data_size = [], 0
         self._told_lost()
 
     async def _on_back(self) -> None:

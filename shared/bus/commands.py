@@ -44,7 +44,7 @@ class DeliveryCounter:
 
 
 def open_command(message: Received, stream: str) -> OpenCommand:
-    """The command in a message of the stream made then. Raises ValueError if it is none, or its content gives it another subject."""
+    """The command in a message of that lifetime of the stream. Raises ValueError if it is none, or its content gives it another subject."""
     writer = subjects.parse_command(message.subject).writer
     command = commands.codec.decode(message.payload)
     if commands.subject_of(writer, command) != message.subject:
@@ -53,16 +53,21 @@ def open_command(message: Received, stream: str) -> OpenCommand:
 
 
 async def follow(
-    connection: Connection, *, consumers: tuple[str, ...], reject: Callable[[Received, str], Awaitable[None]]
+    connection: Connection,
+    *,
+    consumers: tuple[str, ...],
+    lifetime_of: Callable[[str], str],
+    reject: Callable[[Received, str, str], Awaitable[None]],
 ) -> AsyncIterator[list[OpenCommand]]:
-    """Open commands, then live. A break is mended behind the last one that was taken; a stream made anew is read from its start. Raises UnknownVersion
-    for a command that is for a gateway of another release."""
+    """Open commands, then live. A break is mended behind the last one that was taken; in another lifetime (`Streams.lifetime_of`) the stream is read
+    from its start: sequences say nothing any more, and what is open is there. `reject`: (message, lifetime, why). Raises UnknownVersion for a command
+    that is for a gateway of another release."""
     activity = asyncio.Event()
     jetstream = JetStream(connection)
     source = Source(
         connection, stream=STREAM, consumers=consumers, filters=("sluice.commands.>",), on_activity=activity.set
     )
-    created, reconnects, trouble = "", connection.reconnects, 0
+    lifetime, reconnects, trouble = "", connection.reconnects, 0
     try:
         while True:
             activity.clear()
@@ -74,22 +79,27 @@ async def follow(
             if not source.is_open:
                 try:
                     info = await jetstream.stream_info(STREAM)
-                    same = info.created == created and info.state.last_seq >= source.position and not source.missed
+                    found_in = lifetime_of(info.created)
+                    same = found_in == lifetime and info.state.last_seq >= source.position and not source.missed
                     await (source.resume() if same else source.open())
-                    created, trouble = info.created, 0
+                    trouble = 0
                 except TROUBLE as error:
                     log.info("%s is not ready: %s", STREAM, error or type(error).__name__)
                     await asyncio.sleep(BACKOFF_S[min(trouble, len(BACKOFF_S) - 1)])
                     trouble += 1
                     continue
+                lifetime = found_in
+                if reconnects != connection.reconnects:
+                    # Whether the consumer is of before or after is not known: make another one.
+                    continue
             found = []
             for message in await source.take():
                 try:
-                    found.append(open_command(message, created))
+                    found.append(open_command(message, lifetime))
                 except UnknownVersion:
                     raise
                 except ValueError as error:
-                    await reject(message, str(error))
+                    await reject(message, lifetime, str(error))
             if found:
                 yield found
                 continue

@@ -109,6 +109,11 @@ class Source:
         return self._sid is not None and not self.broken
 
     @property
+    def listens_to(self) -> str:
+        """Stream, name and inbox of the consumer by which it reads now, by spaces; empty if there is none."""
+        return f"{self._held.stream} {self._held.name} {self._held.inbox}" if self._held and self.is_open else ""
+
+    @property
     def has_some(self) -> bool:
         """There is something to take, or a question of the server to answer."""
         return bool(self._messages or self._flow_replies)

@@ -19,6 +19,7 @@ class Counters(msgspec.Struct):
     appended: int = 0
     races_lost: int = 0
     appends_unknown: int = 0
+    appends_refused: int = 0
     objects_written: int = 0
     objects_skipped: int = 0
     """Projections that OBJECTS held already, or held in a newer state."""

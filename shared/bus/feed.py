@@ -98,6 +98,11 @@ class NatsFeed:
     def positions(self) -> Positions:
         return self._positions
 
+    @property
+    def listens_to(self) -> str:
+        """See `Source.listens_to`: by the consumer that every feed has."""
+        return self._epochs.source.listens_to
+
     async def __aiter__(self) -> AsyncIterator[list[FeedItem]]:
         self._pulse = asyncio.get_running_loop().call_later(HEARTBEAT_S, self._beat)
         try:

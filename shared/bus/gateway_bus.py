@@ -115,13 +115,17 @@ class NatsGatewayBus(NatsBus):
             shard=shard,
             epoch=epoch,
             after=after,
+            made=self._streams.identities.get(subjects.decisions_stream(shard, epoch), ""),
             run_of_server=lambda: self._streams.run_of_server,
             move_aside=self._move_aside,
         )
 
     def commands(self) -> AsyncIterator[list[OpenCommand]]:
         return open_commands.follow(
-            self._connection, consumers=self._consumers("commands"), reject=self._reject_malformed
+            self._connection,
+            consumers=self._consumers("commands"),
+            lifetime_of=self._streams.lifetime_of,
+            reject=self._reject_malformed,
         )
 
     async def settle(self, outcomes_: Sequence[outcomes.Outcome]) -> None:
@@ -135,27 +139,33 @@ class NatsGatewayBus(NatsBus):
                 self._floor.published(result.seq, *_entry_of(outcome))
 
     async def close_commands(self, commands_: Sequence[OpenCommand]) -> None:
-        """See `GatewayBus.close_commands`: by sequence, so that a newer command under the same subject stays; one of a stream that is gone went with it."""
-        present = self._streams.identities.get("COMMANDS")
+        """See `GatewayBus.close_commands`: by sequence, so that a newer command under the same subject stays; one of a stream that is gone went with it,
+        and one that was read from another run of the server is read, and closed, again."""
         room = asyncio.Semaphore(DELETES_IN_FLIGHT)
 
-        async def delete(sequence: int) -> None:
+        async def delete(command: OpenCommand) -> None:
             async with room:
                 for wait_s in (*BACKOFF_S, None):
                     try:
-                        await self._js.delete_message("COMMANDS", sequence)
+                        await self._delete_command(command.sequence, command.stream)
                         return
                     except TROUBLE as error:
                         if wait_s is None:
                             # It is found open again after the next start; handling it twice does no harm.
-                            log.error("a command could not be closed: %s", error, extra={"sequence": sequence})
+                            log.error("a command could not be closed: %s", error, extra={"sequence": command.sequence})
                             return
                     await asyncio.sleep(wait_s)
 
         async with asyncio.TaskGroup() as group:
             for command in commands_:
-                if present is None or command.stream == present:
-                    group.create_task(delete(command.sequence))
+                group.create_task(delete(command))
+
+    async def _delete_command(self, sequence: int, lifetime: str) -> None:
+        """Unless that sequence may be another command's by now. Nothing is awaited between the look and the request, and a request never reaches
+        another run of the server than the one that it was meant for."""
+        await self._connection.wait_connected()
+        if self._streams.is_present("COMMANDS", lifetime):
+            await self._js.delete_message("COMMANDS", sequence)
 
     async def move_aside(self, command: OpenCommand, *, attempts: int, error: str) -> None:
         """A command that no attempt could handle: dead letter, outcome, deletion."""
@@ -189,14 +199,14 @@ class NatsGatewayBus(NatsBus):
             messages.append(Outgoing(subject, payload, headers))
         await self._publisher.all_stored(messages, on_missing_stream=self._on_missing_stream)
 
-    async def _reject_malformed(self, message: Received, error: str) -> None:
+    async def _reject_malformed(self, message: Received, lifetime: str, error: str) -> None:
         self.counters.malformed += 1
         await self._move_aside("COMMANDS", message, error)
         rejected = outcomes.CommandOutcome(
             command="", subject=message.subject, status="rejected", why=f"malformed: {error}"
         )
         await self.settle([rejected])
-        await self._js.delete_message("COMMANDS", message.sequence)
+        await self._delete_command(message.sequence, lifetime)
 
     async def _past_outcomes(self) -> list[tuple[int, int, int]]:
         found = []

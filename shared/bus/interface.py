@@ -82,7 +82,7 @@ class Feed(Protocol):
 
 
 class AppendResult(msgspec.Struct, frozen=True):
-    """What became of an append to the decision log: one of Appended, LostRace, Unknown."""
+    """What became of an append to the decision log: one of Appended, LostRace, Refused, Unknown."""
 
 
 class Appended(AppendResult, frozen=True):
@@ -93,6 +93,12 @@ class Appended(AppendResult, frozen=True):
 
 class LostRace(AppendResult, frozen=True):
     """Somebody appended before us, or the epoch is over: fold, then decide again. Nothing was written."""
+
+    why: str
+
+
+class Refused(AppendResult, frozen=True):
+    """The log takes nothing: it is full, or the server has no room. Nothing was written, and deciding again does not help until there is some."""
 
     why: str
 
@@ -159,8 +165,8 @@ class Bus(Protocol):
 
 
 class OpenCommand(msgspec.Struct, frozen=True):
-    """A command as found on the stream; `attempts` counts deliveries to this process. `stream`: when the stream was made, since after a wipe another
-    command has this one's sequence."""
+    """A command as found on the stream; `attempts` counts deliveries to this process. `stream`: in which lifetime of the stream, since after a wipe, or
+    after the server lost the stream's tail, another command has this one's sequence."""
 
     command: Command
     writer: str
@@ -184,7 +190,8 @@ class GatewayBus(Bus, Protocol):
 
     @property
     def identities(self) -> dict[str, str]:
-        """Stream -> creation time, as last made or accepted: to be kept with the gateway's Lease, for `check_streams` after a start."""
+        """Stream -> creation time, as last made or accepted, that of the open epoch's log included: to be kept with the gateway's Lease, for
+        `check_streams` after a start."""
         ...
 
     @property
@@ -229,7 +236,7 @@ class GatewayBus(Bus, Protocol):
         ...
 
     def log(self, *, shard: str, epoch: int, after: int) -> AsyncIterator[list[Logged]]:
-        """Entries of the log behind `after`, live."""
+        """Entries of the log behind `after`, live. Raises StreamsLost as `check_streams` would say why, or when entries went unread."""
         ...
 
     def commands(self) -> AsyncIterator[list[OpenCommand]]:
@@ -245,7 +252,7 @@ class GatewayBus(Bus, Protocol):
         ...
 
     async def close_commands(self, commands: Sequence[OpenCommand]) -> None:
-        """Delete commands whose outcomes are published; one that was replaced meanwhile stays."""
+        """Delete commands whose outcomes are published; one that was replaced meanwhile stays, and so does another one that has got its sequence."""
         ...
 
     async def purge_settled(self, *, shard: str, epoch: int, decisions: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from shared.bus.connection import Connection
 from shared.bus.consumer import HEARTBEAT_S, Received, Source
 from shared.bus.interface import Logged, StreamsLost
-from shared.bus.jetstream import TROUBLE
+from shared.bus.jetstream import TROUBLE, JetStream
 from shared.bus.publishing import BACKOFF_S
 from shared.events import decisions, subjects
 from shared.events.codec import MalformedMessage, UnknownVersion
@@ -27,14 +27,16 @@ async def follow(
     shard: str,
     epoch: int,
     after: int,
+    made: str,
     run_of_server: Callable[[], str],
     move_aside: Callable[[str, Received, str], Awaitable[None]],
 ) -> AsyncIterator[list[Logged]]:
-    """Entries behind `after`. `run_of_server`: which run of which server alone holds the stream. Raises StreamsLost if entries that were not
-    read are gone, or those that were read are not there any more, or may not be, and UnknownVersion
-    for an entry that is for a gateway of another release."""
+    """Entries behind `after`. `made`: when the stream was made, empty for whichever is there; `run_of_server`: which run of which server alone holds
+    it. Raises StreamsLost if entries that were not read are gone, or those that were read are not there any more, or may not be, or the stream is
+    another one of that name, and UnknownVersion for an entry that is for a gateway of another release."""
     activity = asyncio.Event()
     stream = subjects.decisions_stream(shard, epoch)
+    jetstream = JetStream(connection)
     source = Source(
         connection,
         stream=stream,
@@ -58,12 +60,17 @@ async def follow(
             if not source.is_open and not source.missed:
                 try:
                     await source.resume()
+                    # Asked after the consumer was made: it is on this stream, or gone with an earlier one.
+                    found_made = (await jetstream.stream_info(stream)).created
                     trouble = 0
                 except TROUBLE as error:
                     logger.info("%s is not ready: %s", stream, error or type(error).__name__)
                     await asyncio.sleep(BACKOFF_S[min(trouble, len(BACKOFF_S) - 1)])
                     trouble += 1
                     continue
+                if made and found_made != made:
+                    raise StreamsLost(f"{stream} was made anew")
+                made = found_made
             found = []
             for message in await source.take():
                 try:

@@ -19,6 +19,8 @@ from shared.bus.jetstream import STREAM_MISMATCH, STREAM_NOT_FOUND, WRONG_LAST_S
 log = logging.getLogger(__name__)
 
 ACK_TIMEOUT_S = 5.0
+STUCK_AFTER_S = 5.0
+"""Of trying in vain, until it is trouble that people should hear of."""
 IN_FLIGHT = 2000
 BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
@@ -60,6 +62,11 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     def lost_race(self) -> bool:
         return self.err_code in (WRONG_LAST_SEQUENCE, STREAM_MISMATCH)
 
+    @property
+    def refused(self) -> bool:
+        """By a server that heard it, and not for what anybody else has written: it has no room, or the message is too large."""
+        return not (self.sent or self.lost_race or self.no_stream or self.err_code in (0, STUCK))
+
 
 Result = Ack | Failure
 _decode = msgspec.json.Decoder(Ack).decode
@@ -82,6 +89,12 @@ class Publisher:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._room = asyncio.Semaphore(IN_FLIGHT)
+        self._stuck: dict[str, str] = {}
+
+    @property
+    def trouble(self) -> str:
+        """What `all_stored` has been trying for a while, and why in vain; empty if all is well."""
+        return "; ".join(f"{root} cannot be written: {why}" for root, why in sorted(self._stuck.items()))
 
     async def try_all(self, messages: Sequence[Outgoing], *, timeout_s: float = ACK_TIMEOUT_S) -> list[Result]:
         """One attempt at each, in order."""
@@ -108,23 +121,27 @@ class Publisher:
         """Attempts until each is stored; a Failure in the result is one that no attempt can mend (too large, a wrong expected sequence)."""
         results: list[Result] = [Failure("not tried", sent=False)] * len(messages)
         todo = list(range(len(messages)))
-        attempt = 0
-        while todo:
-            for i, result in zip(todo, await self.try_all([messages[i] for i in todo]), strict=True):
-                results[i] = result
-            todo = [i for i in todo if _worth_repeating(results[i])]
-            if not todo:
-                break
-            failed = results[todo[0]]
-            if on_missing_stream is not None and isinstance(failed, Failure) and failed.no_stream:
-                await on_missing_stream(messages[todo[0]].subject)
-            if attempt % 5 == 0:
-                log.warning(
-                    "publishing again",
-                    extra={"subject": messages[todo[0]].subject, "left": len(todo), "why": str(failed)},
-                )
-            await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
-            attempt += 1
+        attempt, began = 0, self._connection.now()
+        try:
+            while todo:
+                for i, result in zip(todo, await self.try_all([messages[i] for i in todo]), strict=True):
+                    results[i] = result
+                todo = [i for i in todo if _worth_repeating(results[i])]
+                if not todo:
+                    break
+                subject, failed = messages[todo[0]].subject, results[todo[0]]
+                assert isinstance(failed, Failure)
+                if on_missing_stream is not None and failed.no_stream:
+                    await on_missing_stream(subject)
+                if attempt % 5 == 0:
+                    log.warning("publishing again", extra={"subject": subject, "left": len(todo), "why": str(failed)})
+                if self._connection.now() - began > STUCK_AFTER_S:
+                    self._stuck[_root(subject)] = failed.why
+                await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
+                attempt += 1
+        finally:
+            if attempt:
+                self._stuck.pop(_root(messages[0].subject), None)
         return results
 
     async def _send(self, message: Outgoing, timeout_s: float) -> asyncio.Future[Answer] | Failure:
@@ -157,6 +174,7 @@ class Publisher:
 def _outcome(future: asyncio.Future[Answer]) -> Result:
     if not future.done():
         future.cancel()
+        # A server whose disk was full when it wrote does not answer any more: its /healthz says so.
         return Failure("no acknowledgement in time")
     if future.cancelled():
         return Failure("cancelled")
@@ -172,6 +190,11 @@ def _outcome(future: asyncio.Future[Answer]) -> Result:
             raise error
         case _:
             return Failure(f"{type(error).__name__}: {error}")
+
+
+def _root(subject: str) -> str:
+    """What all subjects of a stream begin with; messages that are published together are for one."""
+    return ".".join(subject.split(".")[:2])
 
 
 def _worth_repeating(result: Result) -> bool:

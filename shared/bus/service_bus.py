@@ -13,7 +13,7 @@ from shared.bus.connection import Connection
 from shared.bus.consumer import Received
 from shared.bus.counters import Counters
 from shared.bus.feed import NatsFeed
-from shared.bus.interface import Appended, AppendResult, Handler, LostRace, Unknown
+from shared.bus.interface import Appended, AppendResult, Handler, LostRace, Refused, Unknown
 from shared.bus.jetstream import JetStream
 from shared.bus.lease import NatsLease
 from shared.bus.publishing import EXPECTED_LAST, EXPECTED_STREAM, MESSAGE_ID, TRACEPARENT, Ack, Outgoing, Publisher
@@ -36,10 +36,17 @@ class NatsBus:
         self._js = JetStream(connection)
         self._publisher = Publisher(connection)
         self._leases: list[NatsLease] = []
+        self._feed: NatsFeed | None = None
+        """The first one, by which others see that we live."""
 
     @property
     def connected(self) -> bool:
         return self._connection.connected
+
+    @property
+    def trouble(self) -> str:
+        """Why something could not be published for a while, and is still tried; empty if all is well."""
+        return self._publisher.trouble
 
     @property
     def behind(self) -> dict[str, int]:
@@ -48,7 +55,7 @@ class NatsBus:
 
     def feed(self, *, kinds: Sequence[str], decisions: bool = False, outcomes: bool = False) -> NatsFeed:
         """See `Bus.feed`."""
-        return NatsFeed(
+        feed = NatsFeed(
             self._connection,
             service=self.service,
             shard=self.shard,
@@ -58,6 +65,8 @@ class NatsBus:
             counters=self.counters,
             move_aside=self._move_aside,
         )
+        self._feed = self._feed or feed
+        return feed
 
     async def append(self, batch: decisions.Batch) -> AppendResult:
         epoch, last = batch.positions.epoch, batch.positions.decisions
@@ -78,6 +87,9 @@ class NatsBus:
         if result.sent:
             self.counters.appends_unknown += 1
             return Unknown(result.why)
+        if result.refused:
+            self.counters.appends_refused += 1
+            return Refused(result.why)
         self.counters.races_lost += 1
         return LostRace(result.why)
 
@@ -107,7 +119,14 @@ class NatsBus:
         if role not in streams.LEASE_HOLDERS:
             raise ValueError(f"no such role: {role!r}")
         holder = f"{self.service}-{self._connection.unique()}"
-        lease = NatsLease(self._connection, self._publisher, role=role, shard=self.shard, holder=holder)
+        lease = NatsLease(
+            self._connection,
+            self._publisher,
+            role=role,
+            shard=self.shard,
+            holder=holder,
+            reads_by=lambda: self._feed.listens_to if self._feed is not None else "",
+        )
         self._leases.append(lease)
         return lease
 

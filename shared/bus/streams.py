@@ -36,13 +36,23 @@ class Streams:
         self._publisher = publisher
         self._replicas = replicas
         self.identities: dict[str, str] = {}
-        """Stream -> its creation time, as last made or accepted; under SERVER the run of the server."""
+        """Stream -> its creation time, as last made or accepted, the log of the open epoch included; under SERVER the run of the server."""
         self._stored: dict[str, int] = {}
 
     @property
     def run_of_server(self) -> str:
         """The run of the server that alone holds the streams; empty where others hold them too and keep what one of them loses."""
         return self._connection.server if self._replicas == 1 else ""
+
+    def lifetime_of(self, created: str) -> str:
+        """What tells sequences of a stream apart from equal ones: when it was made, and the run of the server that alone holds it, since another
+        run may have lost the stream's tail and given its sequences again."""
+        return f"{created} {self.run_of_server}".rstrip()
+
+    def is_present(self, stream: str, lifetime: str) -> bool:
+        """Do sequences that were read in that lifetime still mean the same messages? Also if nobody has said which stream this is."""
+        created = self.identities.get(stream)
+        return created is None or self.lifetime_of(created) == lifetime
 
     def note_stored(self, stream: str, sequence: int) -> None:
         """An acknowledgement: the stream must reach at least so far from now on."""
@@ -72,6 +82,7 @@ class Streams:
         self, *, shard: str, applied: int, epoch: int, known: Mapping[str, str] | None, objects_position: int
     ) -> str:
         """See `GatewayBus.check_streams`."""
+        kept = known is not None
         known = self.identities if known is None else known
         found: dict[str, str] = {}
         for stream in PERMANENT:
@@ -88,6 +99,12 @@ class Streams:
         info = await self._info(name)
         if info is None:
             return f"stream {name} is missing"
+        if kept and name not in known:
+            # Whoever made it died before it could say which one it is.
+            return f"which stream {name} was is not known"
+        if known.get(name, info.created) != info.created:
+            return f"stream {name} was made anew"
+        found[name] = info.created
         if info.state.last_seq < max(applied, self._stored.get(name, 0)):
             return f"stream {name} lost its tail: it ends at {info.state.last_seq}, {applied} were applied"
         # Asked last: until it has answered, we only know to which one we were connected.
@@ -107,9 +124,14 @@ class Streams:
 
     async def epochs(self, shard: str) -> list[int]:
         """Epochs whose log exists, ascending."""
-        prefix = subjects.decisions_stream(shard, 0)[:-1]
+        prefix = _logs_of(shard)
         names = (n.removeprefix(prefix) for n in await self._js.stream_names() if n.startswith(prefix))
         return sorted(int(n) for n in names if n.isdigit())
+
+    def _forget_logs(self, shard: str) -> None:
+        for name in [n for n in self.identities if n.startswith(_logs_of(shard))]:
+            del self.identities[name]
+            self._stored.pop(name, None)
 
     async def drop_objects(self) -> None:
         """Delete OBJECTS and make it anew, empty: for a list that is older than what it holds."""
@@ -119,7 +141,7 @@ class Streams:
     async def open_epoch(self, store: ObjectsStore, *, shard: str, epoch: int, objects_position: int, why: str) -> None:
         """See `GatewayBus.open_epoch`. Raises StreamsLost if a log of that epoch has entries already, or OBJECTS names a later epoch."""
         stream = streams.decisions_of(shard, epoch)
-        await self._js.create_stream(stream_config(stream, self._replicas))
+        made = await self._js.create_stream(stream_config(stream, self._replicas))
         outcomes = (await self._js.stream_info("OUTCOMES")).state.last_seq
         opened = decisions.EpochOpened(
             epoch=epoch,
@@ -136,6 +158,8 @@ class Streams:
         result = await self._publisher.try_one(message)
         if not isinstance(result, Ack):
             raise StreamsLost(f"epoch {epoch} cannot be opened: {result.why}")
+        self._forget_logs(shard)
+        self.identities[stream.name] = made.created
         self.note_stored(stream.name, result.seq)
         # Before it is announced: whoever still follows an older log must not be able to append there.
         for old in await self.epochs(shard):
@@ -148,6 +172,11 @@ class Streams:
         if store.version_of(subjects.objects("epoch", "", shard)) != epoch:
             raise StreamsLost(f"OBJECTS at {position} names a later epoch than {epoch}")
         log.info("epoch opened", extra={"shard": shard, "epoch": epoch, "why": why})
+
+
+def _logs_of(shard: str) -> str:
+    """What the names of a shard's logs begin with."""
+    return subjects.decisions_stream(shard, 0)[:-1]
 
 
 class SettledFloor:

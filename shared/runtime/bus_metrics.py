@@ -24,6 +24,7 @@ MEANING = {
     "appended": "Batches appended to the log of decisions.",
     "races_lost": "Appends that the fence refused.",
     "appends_unknown": "Appends without an answer.",
+    "appends_refused": "Appends for which there was no room.",
     "objects_written": "States of objects written.",
     "objects_skipped": "States of objects that were there already, or in a newer version.",
     "objects_conflicts": "Writes of objects that found another state than the one known.",

@@ -4,7 +4,7 @@
    thread and no event loop, at any time: a fork copies only the thread that calls it.
 2. A child gets a session of its own (Ctrl-C reaches us alone), the signals of a fresh process, and dies with us, even by SIGKILL (Linux).
 3. A child that ends is started again after a pause that doubles up to a bound and is short again once it ran for a while. One that says at its
-   first start that it can never run (exit code 2: settings) ends everything.
+   first start that it can never run (exit code 2: settings) ends everything. One that runs but `ails` is ended, and so started again.
 4. SIGTERM, SIGINT or SIGHUP: children are told to end, those marked `last` after the others; who has not after its time is killed. A second signal
    kills at once.
 """
@@ -41,16 +41,20 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
     log: Path | None = None
     last: bool = False
     """Told to end only when all others have."""
+    ails: Callable[[], str] | None = None
+    """Asked now and then while it runs: why it has to be started again, empty if it need not. It is called here, so it must be quick."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds. After `calm_s` of running the next pause is `pause_s` again; all that is not `last` has `stop_s` to end, the rest `stop_last_s`."""
+    """Seconds. Who may ail is asked every `look_s`. After `calm_s` of running the next pause is `pause_s` again; all that is not `last` has `stop_s` to
+    end, the rest `stop_last_s`."""
 
     pause_s: float = 0.2
     most_pause_s: float = 5.0
     calm_s: float = 10.0
     stop_s: float = 3.5
     stop_last_s: float = 1.0
+    look_s: float = 2.0
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -72,6 +76,10 @@ class _Run(msgspec.Struct):
     started: float = 0.0
     pause: float = 0.0
     due: float | None = None
+    look: float = 0.0
+    """When it is asked next whether it ails."""
+    told: bool = False
+    """To end, since it ailed."""
 
 
 class Supervisor:
@@ -119,6 +127,7 @@ class Supervisor:
             # Before the wait: a signal of an end may have been taken by another wait, and one that comes after this look is kept for the wait.
             self._reap()
             self._start_due()
+            self._look()
             if not self._hopeless and self._wait(self._next_due()) in STOP_SIGNALS:
                 self._stop_requested = True
         return 1 if self._hopeless else 0
@@ -139,6 +148,7 @@ class Supervisor:
         run.pid = self._fork(run.child)
         run.due = None
         run.started = time.monotonic()
+        run.look, run.told = run.started + self._timing.look_s, False
         run.starts += 1
         log.log(
             logging.INFO if run.starts == 1 else logging.WARNING,
@@ -152,9 +162,23 @@ class Supervisor:
             if run.due is not None and run.due <= now:
                 self._start(run)
 
+    def _look(self) -> None:
+        now = time.monotonic()
+        for run in self._runs.values():
+            if run.child.ails is None or not run.pid or run.look > now:
+                continue
+            run.look = now + self._timing.look_s
+            if run.told:
+                _kill(run.pid, signal.SIGKILL)
+            elif why := run.child.ails():
+                log.error("ended: %s", why, extra={"child": run.child.name})
+                run.told = True
+                _kill(run.pid, signal.SIGTERM)
+
     def _next_due(self) -> float | None:
-        """Seconds until the next start; None when nothing waits for one."""
+        """Seconds until the next start or look; None when nothing waits for one."""
         due = [r.due for r in self._runs.values() if r.due is not None]
+        due += [r.look for r in self._runs.values() if r.pid and r.child.ails is not None]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _wait(self, seconds: float | None) -> int:

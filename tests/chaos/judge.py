@@ -18,6 +18,7 @@ from tests.integration.stack.histories import Histories
 
 PREEMPTOR = re.compile(r"\(UID: ([^,]+),")
 """In the message of an eviction: for whom."""
+PREEMPTOR_JOB = re.compile(r"JobUID: ([^)]+)\)")
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -78,11 +79,18 @@ class Pauses:
 
 
 class Judge(Histories):
-    """A verifier that remembers histories and pauses."""
+    """A verifier that remembers histories and pauses.
+
+    One preemption evicts a victim once. Evicted again for the same preemptor is another preemption only if the victim had been admitted again and the
+    preemptor still waited: others that go before it may take what was freed for it (spec core 4.5), and it has to preempt anew. An eviction that is merely
+    repeated comes without that admission, or for somebody who has got its quota meanwhile.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.pauses = Pauses()
+        self._preempted: dict[tuple[str, str], int] = {}
+        """(victim, preemptor) -> how often the victim had been admitted when it was last evicted for that one."""
 
     def job(self, job: JobState) -> None:
         """A job exists or changed."""
@@ -96,9 +104,12 @@ class Judge(Histories):
         """A workload exists, changed or is gone."""
         owner = workload.metadata.controller_owner()
         before = self.admissions[owner.uid] if owner is not None else 0
+        evictions = len(self.evictions[owner.uid]) if owner is not None else 0
         super().workload(workload, deleted=deleted)
         if owner is None:
             return
+        for message in self.evictions[owner.uid][evictions:]:
+            self._evicted(owner.uid, message)
         job = self.jobs.get(owner.uid)
         if self.admissions[owner.uid] > before:
             self.pauses.admitted()
@@ -114,10 +125,14 @@ class Judge(Histories):
             key = self.jobs[uid].key if uid in self.jobs else uid
             if admissions > 1 + evictions:
                 self._problem(f"twice: {key} was admitted {admissions} times, evicted {evictions} times")
-        for uid, messages in self.evictions.items():
-            whom = [found for message in messages for found in PREEMPTOR.findall(message)]
-            if len(set(whom)) < len(whom):
-                self._problem(f"evicted twice: {self.jobs[uid].key} for one preemption: {messages}")
+
+    def _evicted(self, victim: str, message: str) -> None:
+        for preemptor, job in zip(PREEMPTOR.findall(message), PREEMPTOR_JOB.findall(message), strict=True):
+            before, admissions = self._preempted.get((victim, preemptor)), self.admissions[victim]
+            if before is not None and (admissions == before or self._is_admitted(job)):
+                key = self.jobs[victim].key if victim in self.jobs else victim
+                self._problem(f"evicted twice: {key} for one preemption: {self.evictions[victim]}")
+            self._preempted[victim, preemptor] = admissions
 
     def stories(self, limit: int = 10) -> list[str]:
         """Of jobs that have not finished, the last states."""

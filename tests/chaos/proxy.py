@@ -86,9 +86,10 @@ class Proxy:
         """Until one side ends; then both do."""
         while data := await reader.read(CHUNK):
             if self.bytes_per_s is not None:
-                # One at a time, so that the limit is that of the line and not of each connection.
+                # One at a time, so that the limit is that of the line and not of each connection; whoever gets its turn after the limit was lifted passes.
                 async with self._turn:
-                    await asyncio.sleep(len(data) / (self.bytes_per_s or 1.0))
+                    if rate := self.bytes_per_s:
+                        await asyncio.sleep(len(data) / rate)
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError

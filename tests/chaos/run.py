@@ -18,7 +18,7 @@ from shared.kube.client import KubeClient
 from tests.chaos.faults import Fault, faults
 from tests.chaos.judge import Judge
 from tests.chaos.load import QUEUES, Load
-from tests.chaos.release import upgrades
+from tests.chaos.release import RELEASES, missing_versions, upgrades
 from tests.chaos.report import Report
 from tests.chaos.wiring import WiredStack
 from tests.integration.stack.manifests import as_list
@@ -176,6 +176,8 @@ async def _break(
             if loading.done():
                 loading.result()
         load.may_create = load.count
+        if stack.release == RELEASES[-1]:
+            report.problems += [f"no upgrade: no {name} in version 2" for name in await missing_versions(stack)]
         await breaking.rest(loading)
     finally:
         loading.cancel()

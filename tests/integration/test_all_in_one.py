@@ -31,6 +31,7 @@ from devcluster.ports import free_ports
 from services.watcher.certificates import make_pair
 from shared.events.streams import SERVICES
 from tests.eventually import eventually
+from tests.integration.small_disk import small_disk
 from tests.integration.stack import manifests
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
@@ -61,11 +62,13 @@ class AllInOne:
         }
         self.output = folder / "output"
         self.process: asyncio.subprocess.Process | None = None
+        self.launcher: tuple[str, ...] = ()
+        """Runs the program that follows, in a place of its own."""
 
     async def start(self) -> None:
         with self.output.open("ab") as output:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "cli.main", "all-in-one", *self._flags,
+                *self.launcher, sys.executable, "-m", "cli.main", "all-in-one", *self._flags,
                 stdout=output, stderr=output, env=self._environment, cwd=self.folder,
             )  # fmt: skip
 
@@ -384,3 +387,32 @@ async def test_a_port_that_is_taken(start: Start) -> None:
         assert one.process is not None
         assert await asyncio.wait_for(one.process.wait(), 20.0) == 1
     assert f"health-port: 127.0.0.1:{one.health}: Address already in use" in one.text
+
+
+async def test_nats_is_started_again_after_a_full_disk_once_there_is_room(
+    installed: DevCluster, start: Start, tmp_path: Path
+) -> None:
+    async with small_disk(tmp_path / "disk", 96) as disk:
+        one = start(TMPDIR=str(tmp_path / "disk"))
+        one.launcher = disk.launcher
+        async with running(one):
+            (config,) = disk.inside.glob("sluice-all-in-one-*/credentials/nats-server.conf")
+            monitor = re.search(r'http: "127.0.0.1:(\d+)"', config.read_text())
+            assert monitor is not None
+            before = one.children()["nats-server"].pid
+
+            async def ails() -> bool:
+                return "write error" in (await one.get(int(monitor[1]), "/healthz"))[1]
+
+            async def is_another() -> bool:
+                found = one.children().get("nats-server")
+                return found is not None and found.pid != before
+
+            disk.fill()
+            # Leases are renewed each second: something is written at once.
+            assert await eventually(ails, READY_S)
+            assert not await is_another(), "with no room a new start would not help"
+            disk.clear()
+            assert await eventually(is_another, READY_S)
+            assert await eventually(one.is_ready, READY_S)
+            assert not await ails()

@@ -10,7 +10,7 @@ from shared.bus.nats_bus import NatsBus, NatsGatewayBus
 from shared.events import subjects
 from shared.events.decisions import Batch, EpochOpened
 from shared.testing.simulated_bus.client import SimulatedClient
-from tests.contract.bus.conftest import Connect, eventually
+from tests.contract.bus.conftest import Connect, ConnectGateway, eventually
 from tests.contract.bus.messages import batch
 from tests.contract.bus.servers import Server
 
@@ -119,6 +119,47 @@ async def test_what_a_server_that_was_started_again_has_forgotten_nobody_can_kno
     assert await gateway.check_streams(applied=2, epoch=1) == "the server was started again"
     await gateway.ensure_streams()
     assert await gateway.check_streams(applied=2, epoch=1) == ""
+
+
+async def make_the_log_anew(gateway: NatsGatewayBus, another: NatsGatewayBus, scheduler: NatsBus) -> None:
+    """Under its name, and as long as it was."""
+    await gateway._js.delete_stream(subjects.decisions_stream("0", 1))
+    await another.open_epoch(shard="0", epoch=1, objects_position=0, why="by somebody else")
+    assert await scheduler.append(batch(1, "another")) == Appended(2)
+
+
+async def test_a_log_made_anew_is_not_the_one_that_was_read(
+    gateway: NatsGatewayBus, another_gateway: ConnectGateway, service: Connect
+) -> None:
+    await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
+    scheduler = await service("scheduler")
+    assert await scheduler.append(batch(1, "first")) == Appended(2)
+    log = gateway.log(shard="0", epoch=1, after=0)
+    found: list[Logged] = []
+    async with asyncio.timeout(20):
+        while len(found) < 2:
+            found += await anext(log)
+    await make_the_log_anew(gateway, await another_gateway(), scheduler)
+    assert await gateway.check_streams(applied=2, epoch=1) == "stream DECISIONS_0_1 was made anew"
+    with pytest.raises(StreamsLost):
+        async with asyncio.timeout(20):
+            await anext(log)
+
+
+async def test_a_log_made_anew_is_noticed_by_who_begins_to_read_it(
+    gateway: NatsGatewayBus, another_gateway: ConnectGateway, service: Connect
+) -> None:
+    await gateway.open_epoch(shard="0", epoch=1, objects_position=0, why="test")
+    scheduler, kept = await service("scheduler"), gateway.identities
+    assert await scheduler.append(batch(1, "first")) == Appended(2)
+    await make_the_log_anew(gateway, await another_gateway(), scheduler)
+    with pytest.raises(StreamsLost, match="made anew"):
+        await read_log(gateway, 2)
+    next_one = await another_gateway()
+    await next_one.ensure_streams()
+    assert await next_one.check_streams(applied=2, epoch=1, known=kept) == "stream DECISIONS_0_1 was made anew"
+    del kept["DECISIONS_0_1"]
+    assert "not known" in await next_one.check_streams(applied=2, epoch=1, known=kept)
 
 
 async def test_the_gateway_reads_on_from_where_it_was(gateway: NatsGatewayBus, service: Connect) -> None:

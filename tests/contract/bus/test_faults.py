@@ -13,6 +13,7 @@ from shared.bus.interface import (
     Logged,
     LostRace,
     ObjectChanged,
+    Refused,
     Reset,
     Settled,
     Unknown,
@@ -65,7 +66,7 @@ def once(broker: SimulatedBroker, stream: str, fault: Fault) -> None:
         ("break_after", Unknown, 2, 2),
         ("break_late", Unknown, 1, 2),
         ("twice", Appended, 2, 2),
-        ("full", LostRace, 1, 1),
+        ("full", Refused, 1, 1),
     ],
 )
 async def test_what_becomes_of_an_append(
@@ -110,13 +111,30 @@ async def test_a_stream_without_room_refuses_until_there_is_some(
     last = 1
     while isinstance(result := await scheduler.append(batch(last)), Appended):
         last = result.position
-    assert isinstance(result, LostRace)
+    assert isinstance(result, Refused)
     assert 1 <= last < 5
     broker.limit("DECISIONS_0_1", -1)
     broker.streams["DECISIONS_0_1"].full = True
-    assert isinstance(await scheduler.append(batch(last)), LostRace)
+    assert isinstance(await scheduler.append(batch(last)), Refused)
     broker.streams["DECISIONS_0_1"].full = False
     assert await scheduler.append(batch(last)) == Appended(last + 1)
+
+
+async def test_what_cannot_be_stored_for_a_while_is_told_until_it_can(
+    broker: SimulatedBroker, opened: NatsGatewayBus
+) -> None:
+    broker.streams["EVENTS"].full = True
+    emitting = asyncio.create_task(opened.emit([("sluice.events.team-a.workload.admitted.w", b"{}")]))
+    await asyncio.sleep(1)
+    assert opened.trouble == "", "a bad moment is none"
+    await asyncio.sleep(8)
+    assert opened.trouble == "sluice.events cannot be written: no space left on device"
+    # What goes on elsewhere does not hide it.
+    await opened.put_objects([workload("a", 1)])
+    assert opened.trouble
+    broker.streams["EVENTS"].full = False
+    await emitting
+    assert opened.trouble == ""
 
 
 @pytest.mark.parametrize("how", ["delivery", "consumer", "connection", "server", "stall"])

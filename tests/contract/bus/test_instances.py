@@ -11,6 +11,7 @@ from shared.bus import consumer
 from shared.bus.nats_bus import NatsBus, NatsGatewayBus
 from shared.bus.permissions import consumer_names
 from shared.events.streams import LEASE_TTL_S, REPLICAS
+from shared.testing.simulated_bus.client import SimulatedClient
 from tests.contract.bus.conftest import WITHIN_S, Connect, Reader
 from tests.contract.bus.messages import has, workload
 from tests.contract.bus.test_feed import Read, open_epoch
@@ -24,6 +25,10 @@ def name_of(reader: Reader) -> str:
 async def vanish(bus: NatsBus) -> None:
     """As a killed process does: the connection ends, and nothing was tidied up."""
     client: Any = bus._connection._client
+    if isinstance(client, SimulatedClient):
+        assert client.link is not None
+        client.link.kill()
+        return
     client.options["allow_reconnect"] = False
     client._transport.close()
 
@@ -83,6 +88,44 @@ async def test_a_reader_that_was_away_does_not_delete_what_its_name_means_now(
     await asyncio.gather(first.until(has("a")), second.until(has("a")))
     assert name_of(first) != name
     assert second.feed._counters.resumes == 0, "its consumer was deleted"
+
+
+async def test_a_holder_that_vanished_is_followed_before_its_time_is_over(
+    gateway: NatsGatewayBus, service: Connect, read: Read
+) -> None:
+    await open_epoch(gateway, 1)
+    first, second = await service("scheduler"), await service("scheduler")
+    await read(first, kinds=["workload"]).caught_up()
+    one = first.lease("scheduler")
+    async with asyncio.timeout(5):
+        await one.wait_until_held()
+    two = second.lease("scheduler")
+    # It has seen a renewal, as a warm standby has.
+    async with asyncio.timeout(WITHIN_S):
+        while not two._seen:  # noqa: ASYNC110 - what it saw is of the server
+            await asyncio.sleep(0.01)
+    began = asyncio.get_running_loop().time()
+    await vanish(first)
+    async with asyncio.timeout(WITHIN_S):
+        await two.wait_until_held()
+    assert asyncio.get_running_loop().time() - began < LEASE_TTL_S - 0.5
+
+
+async def test_a_holder_that_is_only_slow_has_its_whole_time(
+    gateway: NatsGatewayBus, service: Connect, read: Read
+) -> None:
+    await open_epoch(gateway, 1)
+    first, second = await service("scheduler"), await service("scheduler")
+    await read(first, kinds=["workload"]).caught_up()
+    one = first.lease("scheduler")
+    async with asyncio.timeout(5):
+        await one.wait_until_held()
+    two = second.lease("scheduler")
+    # It renews no more, and still listens.
+    one._task.cancel()
+    async with asyncio.timeout(LEASE_TTL_S * 3):
+        await two.wait_until_held()
+    assert not one.held
 
 
 async def test_an_orderly_end_hands_the_lease_over(gateway: NatsGatewayBus, service: Connect) -> None:

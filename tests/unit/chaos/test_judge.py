@@ -64,9 +64,11 @@ def condition(type_: str, status: Literal["True", "False"] = "True", message: st
     return Condition(type=type_, status=status, reason="Test", message=message)
 
 
-def workload(*conditions: Condition) -> Workload:
-    owner = OwnerReference(api_version="batch/v1", kind="Job", name="j", uid="job", controller=True)
-    metadata = ObjectMeta(namespace="n", name="w", uid="w", resource_version="1", owner_references=(owner,))
+def workload(*conditions: Condition, job: str = "job") -> Workload:
+    owner = OwnerReference(api_version="batch/v1", kind="Job", name="j", uid=job, controller=True)
+    metadata = ObjectMeta(
+        namespace="n", name=f"w-{job}", uid=f"w-{job}", resource_version="1", owner_references=(owner,)
+    )
     return Workload(metadata=metadata, status=WorkloadStatus(conditions=conditions))
 
 
@@ -78,20 +80,53 @@ def evicted_for(preemptor: str) -> Condition:
     return condition("Evicted", message=f"Preempted to accommodate a workload (UID: {preemptor}, JobUID: x) due to y")
 
 
-@pytest.mark.parametrize(("second", "problems"), [("p1", 1), ("p2", 0)])
-def test_one_preemption_evicts_a_victim_once(second: str, problems: int) -> None:
+def told_of_evictions(second: str, *, admitted_again: bool, preemptor_admitted: bool) -> Judge:
+    """A victim is evicted for `p1`, and then for `second`."""
     judge = Judge()
     judge.job(job(suspended=True))
-    for preemptor in ("p1", second):
+    judge.workload(workload(condition("Admitted")))
+    judge.workload(workload(condition("Admitted", "False"), evicted_for("p1")))
+    judge.workload(workload(condition("Admitted", "False"), condition("Evicted", "False")))
+    if preemptor_admitted:
+        judge.workload(workload(condition("Admitted"), job="x"))
+    if admitted_again:
         judge.workload(workload(condition("Admitted")))
-        judge.workload(workload(condition("Admitted", "False"), evicted_for(preemptor)))
-        judge.workload(workload(condition("Admitted", "False"), condition("Evicted", "False")))
+    judge.workload(workload(condition("Admitted", "False"), evicted_for(second)))
+    judge.workload(workload(condition("Admitted", "False"), condition("Evicted", "False")))
     judge.workload(workload(condition("Admitted")))
     judge.job(job(suspended=True, complete=True))
     judge.finish(expected=["job"])
-    assert len([p for p in judge.problems if p.startswith("evicted twice")]) == problems
-    assert judge.admissions["job"] == 3
     assert not [p for p in judge.problems if p.startswith("twice")]
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("second", "admitted_again", "preemptor_admitted", "problems"),
+    [
+        ("p2", True, False, 0),
+        # Others went before it, the victim came back: it preempts anew.
+        ("p1", True, False, 0),
+        # Once more for somebody who has got its quota, or of what was evicted already.
+        ("p1", True, True, 1),
+        ("p1", False, False, 1),
+    ],
+)
+def test_one_preemption_evicts_a_victim_once(
+    second: str, admitted_again: bool, preemptor_admitted: bool, problems: int
+) -> None:
+    judge = told_of_evictions(second, admitted_again=admitted_again, preemptor_admitted=preemptor_admitted)
+    assert len([p for p in judge.problems if p.startswith("evicted twice")]) == problems
+
+
+def test_who_was_evicted_itself_preempts_anew() -> None:
+    judge = Judge()
+    for admitted in ("True", "False"):
+        judge.workload(workload(condition("Admitted")))
+        judge.workload(workload(condition("Admitted", "False"), evicted_for("p1")))
+        judge.workload(workload(condition("Admitted", "False"), condition("Evicted", "False")))
+        judge.workload(workload(condition("Admitted", admitted), job="x"))
+        judge.workload(workload(condition("Admitted", "False"), job="x"))
+    assert judge.problems == []
 
 
 def test_an_admission_that_nothing_took_away_is_not_given_again() -> None:

@@ -86,6 +86,20 @@ async def test_a_limit_is_one_of_all_connections_together(proxy: Proxy) -> None:
     assert time.monotonic() - began >= 0.4
 
 
+async def test_who_waited_for_a_turn_passes_once_the_limit_is_lifted(proxy: Proxy) -> None:
+    proxy.bytes_per_s = 10_000.0
+    ends = [await asyncio.open_connection(LOOPBACK, proxy.port) for _ in range(3)]
+    for _, writer in ends:
+        writer.write(bytes(5_000))
+    async with asyncio.timeout(10):
+        while not proxy._turn.locked():  # noqa: ASYNC110 - of the proxy, which tells nobody
+            await asyncio.sleep(0)
+        proxy.bytes_per_s = None
+        for reader, writer in ends:
+            assert len(await reader.readexactly(5_000)) == 5_000
+            writer.close()
+
+
 async def test_when_one_side_ends_so_does_the_other(proxy: Proxy, echo: Echo) -> None:
     _, writer = await asyncio.open_connection(LOOPBACK, proxy.port)
     writer.close()

@@ -56,3 +56,10 @@ def test_what_has_no_second_version_stays_as_it_is() -> None:
     before = objects.codec.encode(message)
     release.install("writes")
     assert objects.codec.encode(message) == before
+
+
+def test_second_versions_are_told_from_first_ones() -> None:
+    first = {type_: family.encode(sample(type_)) for family, type_ in MESSAGES}
+    assert release.second_versions(list(first.values())) == set()
+    second = [release.rewritten(first[type_], 1, 2) for type_ in (objects.Workload, outcomes.DecisionOutcome)]
+    assert release.second_versions([*second, first[decisions.Batch]]) == {"objects.Workload", "outcomes.Decision"}

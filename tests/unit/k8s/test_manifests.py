@@ -229,6 +229,12 @@ def test_the_nats_server_reads_the_configuration_that_the_job_makes() -> None:
     assert f"--url={settings.nats_url}" in container(job)["args"]
 
 
+@pytest.mark.parametrize(("folder", "path"), [("base", "/healthz"), ("overlays/ha", "/healthz?js-server-only=true")])
+def test_a_nats_that_cannot_write_is_started_again_but_not_one_that_catches_up(folder: str, path: str) -> None:
+    server = next(o for o in of_kind(render(folder), "StatefulSet"))
+    assert container(server)["livenessProbe"]["httpGet"] == {"path": path, "port": "monitor"}
+
+
 @pytest.mark.parametrize("folder", COMPLETE)
 def test_services_and_budgets_select_pods(folder: str) -> None:
     objects = render(folder)

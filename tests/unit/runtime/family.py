@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from shared.runtime.supervisor import HOPELESS, Child, Supervisor, Timing
 
-TIMING = Timing(pause_s=0.02, most_pause_s=0.08, calm_s=5.0, stop_s=1.0, stop_last_s=1.0)
+TIMING = Timing(pause_s=0.02, most_pause_s=0.08, calm_s=5.0, stop_s=1.0, stop_last_s=1.0, look_s=0.05)
 
 
 def main(folder: Path, manners: dict[str, str]) -> int:
@@ -22,10 +23,17 @@ def main(folder: Path, manners: dict[str, str]) -> int:
         once = supervisor.begin(Child(name="once", main=lambda: 7))
         for name, manner in manners.items():
             log = folder / f"{name}.log" if manner == "talks" else None
-            supervisor.start(Child(name=name, main=_child(folder, name, manner), log=log, last=manner == "last"))
+            ails = partial(_ails, folder, name) if manner.startswith("ails") else None
+            child = Child(name=name, main=_child(folder, name, manner), log=log, last=manner == "last", ails=ails)
+            supervisor.start(child)
         _note(folder, f"once {supervisor.finish(once)}")
         (folder / "begun").touch()
         return supervisor.run()
+
+
+def _ails(folder: Path, name: str) -> str:
+    """As long as the test says so, and it has come so far that a test can see it."""
+    return "it ails" if (folder / f"{name}.ails").exists() and (folder / f"{name}.pid").exists() else ""
 
 
 class _child:
@@ -47,7 +55,7 @@ class _child:
                 print("to the log", flush=True)
             case "exec":
                 os.execv("/bin/sleep", ["sleep", "60"])
-            case "stubborn":
+            case "stubborn" | "ails-stubborn":
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             case _:
                 signal.signal(signal.SIGTERM, self._told)

@@ -125,6 +125,22 @@ def test_a_killed_child_is_started_again(make: Make) -> None:
     assert errors.splitlines().count("ended") == 2
 
 
+@pytest.mark.parametrize(("manner", "told"), [("ails", 1), ("ails-stubborn", 0)])
+def test_one_that_ails_is_started_again_whether_it_listens_or_not(make: Make, manner: str, told: int) -> None:
+    family = make(f"a={manner}", "b=steady")
+    first, other = family.pid("a"), family.pid("b")
+    ails = family.folder / "a.ails"
+    ails.touch()
+    family.until(lambda: family.is_gone(first))
+    ails.unlink()
+    family.until(lambda: not family.is_gone(family.pid("a")))
+    assert family.pid("b") == other
+    assert family.count("end a") >= told
+    code, errors = family.end()
+    assert code == 0
+    assert "ended: it ails" in errors
+
+
 def test_one_that_fails_is_tried_again_and_again_with_pauses(make: Make) -> None:
     started = time.monotonic()
     family = make("a=fails", "b=steady")

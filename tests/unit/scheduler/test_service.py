@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from services.scheduler import faults
 from services.scheduler.handlers import Explanation
+from services.scheduler.service import NO_ROOM_WAIT_S, SILENT_APPENDS
 from services.scheduler.settings import SchedulerSettings
 from shared.bus.interface import ObjectWrite
 from shared.decide import flavors, nomination
@@ -158,6 +160,51 @@ async def test_an_unanswered_append_is_neither_lost_nor_doubled(harness: Harness
         assert [admit.key for admit in harness.admits()] == ["ns/a", "ns/c"]
         assert scheduler.state.assumptions.spending == 2
         await harness.check(scheduler)
+
+
+async def test_a_log_without_room_is_told_and_tried_again_after_a_pause(harness: Harness) -> None:
+    scheduler = harness.scheduler()
+    async with harness.running(scheduler):
+        await until(lambda: scheduler.state.caught_up)
+        harness.broker.streams["DECISIONS_0_1"].full = True
+        await harness.put(workload("a", "1"))
+        await until(lambda: harness.metric("sluice_scheduler_refused_appends_total") == 1)
+        assert harness.ready[-1] == (False, "the log of decisions takes nothing: no space left on device")
+        # Whatever comes meanwhile, it does not ask again and again.
+        await harness.put(workload("b", "1"))
+        await quiet()
+        assert harness.metric("sluice_scheduler_refused_appends_total") == 1
+        harness.now += NO_ROOM_WAIT_S
+        await harness.put(workload("c", "1"))
+        await until(lambda: harness.metric("sluice_scheduler_refused_appends_total") == 2)
+        harness.broker.streams["DECISIONS_0_1"].full = False
+        harness.now += NO_ROOM_WAIT_S
+        await harness.put(workload("d", "1"))
+        await until(lambda: len(harness.admits()) == 4)
+        await quiet()
+        assert harness.ready[-1] == (True, "")
+        await harness.check(scheduler)
+
+
+async def test_appends_that_nobody_answers_are_told(harness: Harness) -> None:
+    scheduler = harness.scheduler()
+    async with harness.running(scheduler):
+        await until(lambda: scheduler.state.caught_up)
+        harness.broker.append_faults += ["break_before"] * SILENT_APPENDS
+        await harness.put(workload("a", "1"))
+        for count in range(SILENT_APPENDS):
+            assert harness.ready[-1][0]
+            await until(partial(_unknown, harness, count + 1))
+            harness.now += 1
+            await harness.put(workload(f"b{count}", "1"))
+        assert any("does not answer" in why for is_ready, why in harness.ready if not is_ready)
+        await until(lambda: len(harness.admits()) == 1 + SILENT_APPENDS)
+        await quiet()
+        assert harness.ready[-1] == (True, "")
+
+
+def _unknown(harness: Harness, count: int) -> bool:
+    return harness.metric("sluice_scheduler_unknown_appends_total") == count
 
 
 async def test_no_more_than_k_decisions_are_unsettled(harness: Harness) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from services.watcher.commands import urgency_of
 from services.watcher.lanes import Urgency
+from services.watcher.object_writer import Written
 from shared.bus.interface import OpenCommand
 from shared.events import commands as c
 from shared.events import objects
@@ -325,6 +326,37 @@ async def test_commands_of_wiped_streams_are_new_whatever_their_sequence(world: 
     await world.until(lambda: {"before", "after"} <= {o.command for o in world.command_outcomes})
     assert world.workload()["spec"]["priority"] == 6
     assert {o.command: o.status for o in world.command_outcomes}["before"] == "rejected"
+
+
+async def test_a_command_found_again_after_nats_was_started_again_is_carried_out_once_and_closed_where_it_is(
+    world: World,
+) -> None:
+    await world.gateway.pause()
+    command = c.SetPriority(**{**WHO, "id": "one"}, priority=5)
+    subject = c.subject_of("queue_manager", command)
+    world.gateway._commands._take(OpenCommand(command, "queue_manager", subject, 7, stream="an earlier one"))
+    await world.broker.bus("queue_manager").command([command])
+    await world.until(lambda: subject in world.gateway._commands._found_again)
+    world.gateway.resume()
+    await world.until(lambda: world.broker.commands == {})
+    assert world.workload()["spec"]["priority"] == 5
+    assert [(o.command, o.status) for o in world.command_outcomes] == [("one", "applied")]
+    assert writes(world) == 1
+
+
+async def test_a_command_found_again_while_its_outcome_is_on_its_way_is_closed_too(world: World) -> None:
+    await world.gateway.pause()
+    command = c.SetPriority(**{**WHO, "id": "one"}, priority=5)
+    subject = c.subject_of("queue_manager", command)
+    runner = world.gateway._commands
+    earlier = OpenCommand(command, "queue_manager", subject, 7, stream="an earlier one")
+    runner._take(earlier)
+    runner._answer(earlier, Written(1, changed=False))
+    await world.broker.bus("queue_manager").command([command])
+    await world.until(lambda: bool(world.command_outcomes))
+    world.gateway.resume()
+    await world.until(lambda: world.broker.commands == {})
+    assert {o.command for o in world.command_outcomes} == {"one"}
 
 
 async def test_check_active_and_finalizers(world: World) -> None:

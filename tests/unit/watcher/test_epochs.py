@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -167,7 +168,14 @@ def _cut_objects(bus: GatewayStreams) -> None:
     bus.broker.lose_tail(1, "OBJECTS")
 
 
-@pytest.mark.parametrize("damage", [_lose_streams, _make_outcomes_anew, _cut_the_log, _cut_objects])
+def _make_the_log_anew(bus: GatewayStreams) -> None:
+    held = list(bus.broker.streams["DECISIONS_0_1"].messages.values())
+    bus.broker.remake("DECISIONS_0_1")
+    for message in held:
+        bus.broker.streams["DECISIONS_0_1"].store(message.subject, message.payload, None, now=0.0, stamp=message.stamp)
+
+
+@pytest.mark.parametrize("damage", [_lose_streams, _make_outcomes_anew, _make_the_log_anew, _cut_the_log, _cut_objects])
 async def test_damage_while_the_gateway_was_away_opens_a_new_epoch(damage: Callable[[GatewayStreams], None]) -> None:
     async with cluster() as world:
         await world.api.put(resources.RESOURCE_FLAVORS, bare(flavor("a")))
@@ -248,6 +256,40 @@ async def test_an_epoch_that_nobody_was_told_of_does_not_go_on() -> None:
         objects.remove(announced.sequence)
         async with world.gateway() as gateway:
             await gateway.open_at(2)
+
+
+async def test_a_log_whose_maker_died_before_it_was_recorded_is_not_gone_on_with() -> None:
+    async with cluster() as world:
+        async with world.gateway(check_s=60) as gateway:
+            await gateway.open_at(1)
+            # At once, not with the next check: nothing was applied before.
+            assert world.record().streams["DECISIONS_0_1"] == world.bus.broker.streams["DECISIONS_0_1"].created
+        record = world.record()
+        streams = {name: made for name, made in record.streams.items() if name != "DECISIONS_0_1"}
+        annotations = annotations_of(msgspec.structs.replace(record, streams=streams), "0")
+        world.api.objects["leases"][("ns", "role")]["metadata"]["annotations"] = annotations
+        async with world.gateway() as gateway:
+            await gateway.open_at(2)
+            assert "DECISIONS_0_1" not in world.record().streams
+
+
+async def test_which_log_was_made_is_saved_again_and_again_before_anything_is_applied() -> None:
+    async with cluster() as world:
+        failed = 0
+
+        async def fault(request: web.Request) -> web.Response | None:
+            nonlocal failed
+            if request.method == "PATCH" and "DECISIONS_0_1" in await request.text() and failed < 3:
+                failed += 1
+                return status(500, "InternalError")
+            world.api.faults.append(fault)
+            return None
+
+        world.api.faults += [fault] * 4
+        async with world.gateway(check_s=60) as gateway:
+            await gateway.open_at(1)
+            assert failed == 3
+            assert gateway.applier.history == ["resume", "follow 0/1"]
 
 
 async def test_a_deletion_during_the_closed_time_is_not_lost() -> None:
