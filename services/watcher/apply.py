@@ -34,7 +34,7 @@ from shared.api.workload import Workload
 from shared.bus.interface import GatewayBus
 from shared.config.configuration import Configured
 from shared.jobs.protocol import JobKind
-from shared.jobs.registry import integrated, job_kind
+from shared.jobs.registry import integrated, job_kind, token_of
 from shared.kube.client import KubeClient
 from shared.kube.resources import Resource
 from shared.kube.write_budget import WriteBudget
@@ -65,7 +65,8 @@ class Gateway:
         enabled = integrated(jobs.frameworks)
         self._store = store
         self._begun = False
-        self._kinds: dict[str, JobKind] = {kind.kind: kind for kind in enabled.values()}
+        self._kinds: dict[str, JobKind] = {token_of(kind.group, kind.kind): kind for kind in enabled.values()}
+        """By their token in the store."""
         self._lanes = Lanes(settings.lane_workers)
         self._writer = ObjectWriter(store, client)
         self._outcomes = OutcomePublisher(bus, may_speak=lambda: client.may_write())
@@ -89,7 +90,7 @@ class Gateway:
             owned=self._owned,
             managed=self._managed,
             runs=runs,
-            retention=Retention(client, control, self._recorder, jobs, now),
+            retention=Retention(store, client, control, self._recorder, jobs, now),
             settings=jobs,
             tracer=tracer,
             now=now,
@@ -178,21 +179,22 @@ class Gateway:
         """A change of the store, own writes included: queues what has to be looked at again."""
         self._public.changed(change)
         match change.kind:
-            case "job":
-                if change.new is not None:
-                    self._reconciler.saw(self._kinds["Job"], change.new)
-                self._job_changed(change.subject)
             case "workload":
                 self._workload_changed(change)
-            case "namespace":
-                for stored in self._store.in_namespace("job", change.subject.name) if self._begun else ():
-                    self._job_changed(stored)
+            case "namespace" if self._begun:
+                for token in self._kinds:
+                    for stored in self._store.in_namespace(token, change.subject.name):
+                        self._job_changed(stored)
             case "workloadpriorityclass" | "priorityclass" | "resourceflavor" if change.old is None and self._begun:
                 # Before, every job is still to be looked at anyway.
                 self._retry_waiting()
+            case token if (kind := self._kinds.get(token)) is not None:
+                if change.new is not None:
+                    self._reconciler.saw(kind, change.new)
+                self._job_changed(change.subject)
 
     def _job_changed(self, stored: Stored) -> None:
-        lane = LaneKey("Job", stored.namespace, stored.name)
+        lane = LaneKey(stored.kind, stored.namespace, stored.name)
         if self._managed.may_be_managed(stored.object.metadata) or self._owned.has(lane):
             self._look_at(lane)
 
@@ -206,14 +208,15 @@ class Gateway:
                 self._look_for_owner(lane)
             return
         self._look_at(lane)
-        for child in self._store.owned_by("job", owner.uid):
-            self._look_at(LaneKey("Job", child.namespace, child.name))
+        for token in self._kinds:
+            for child in self._store.owned_by(token, owner.uid):
+                self._look_at(LaneKey(token, child.namespace, child.name))
 
     def _retry_waiting(self) -> None:
-        for stored in self._store.of_kind("job"):
-            lane = LaneKey("Job", stored.namespace, stored.name)
-            if self._managed.may_be_managed(stored.object.metadata) and stored.raw:
-                self._look_at(lane)
+        for token in self._kinds:
+            for stored in self._store.of_kind(token):
+                if self._managed.may_be_managed(stored.object.metadata) and stored.raw:
+                    self._look_at(LaneKey(token, stored.namespace, stored.name))
 
     def _look_at(self, lane: LaneKey) -> None:
         kind = self._kinds.get(lane.kind)
@@ -235,7 +238,7 @@ class Gateway:
         kind = None if owner is None else job_kind(owner.api_version, owner.kind)
         if owner is None or kind is None:
             return False
-        stored = self._store.get("job", workload.metadata.namespace, owner.name)
+        stored = self._store.get(token_of(kind.group, kind.kind), workload.metadata.namespace, owner.name)
         if stored is None or stored.uid != owner.uid:
             return False
         manifest = job_of(kind, stored).manifest

@@ -2,12 +2,14 @@
 
 from services.watcher.lanes import LaneKey
 from services.watcher.store import Store
-from shared.api.meta import ObjectMeta
+from shared.api.meta import ObjectMeta, OwnerReference
+from shared.jobs.registry import token_of
 
 
-def job_lane(kind: str, namespace: str, name: str) -> LaneKey:
-    """The lane of a job (kind as owner references spell it) and its Workloads."""
-    return LaneKey(kind, namespace, name)
+def owner_lane(owner: OwnerReference, namespace: str) -> LaneKey:
+    """The lane of a job, as an owner reference names it, and its Workloads."""
+    group, _, _ = owner.api_version.rpartition("/")
+    return LaneKey(token_of(group, owner.kind), namespace, owner.name)
 
 
 def workload_lane(metadata: ObjectMeta) -> LaneKey:
@@ -15,13 +17,11 @@ def workload_lane(metadata: ObjectMeta) -> LaneKey:
     owner = metadata.controller_owner()
     if owner is None:
         return LaneKey("workload", metadata.namespace, metadata.name)
-    return job_lane(owner.kind, metadata.namespace, owner.name)
+    return owner_lane(owner, metadata.namespace)
 
 
 def lane_of(store: Store, kind: str, namespace: str, name: str) -> LaneKey:
     """The lane of the object of that name (kind: token of the store); one that is not known stands alone."""
-    if kind == "job":
-        return job_lane("Job", namespace, name)
     if kind == "workload":
         stored = store.get(kind, namespace, name)
         if stored is not None:

@@ -11,7 +11,7 @@ from shared.api.selectors import LabelSelector, matches
 from shared.config.configuration import Configured, WorkloadRetention
 from shared.jobs.protocol import JobKind
 from shared.jobs.queue_membership import AncestorSearch, Standing, queue_name, standing
-from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind
+from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, token_of
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, NotFound, Refused
 from shared.kube.resources import Resource
@@ -97,10 +97,12 @@ class ManagedJobs:
 
     async def _read(self, namespace: str, owner: OwnerReference) -> ObjectMeta | None:
         kind = OwnerKind(owner.api_version, owner.kind)
-        if kind == OwnerKind("batch/v1", "Job"):
-            stored = self._store.get("job", namespace, owner.name)
-            return None if stored is None else stored.object.metadata
         group, _, version = owner.api_version.rpartition("/")
+        watched = self._store.watched.get(token_of(group, owner.kind)) if kind in self._enabled else None
+        if watched is not None:
+            stored = self._store.get(watched.token, namespace, owner.name)
+            if stored is not None or not watched.query:
+                return None if stored is None else stored.object.metadata
         try:
             raw = await self._client.get(Resource(group, version, KNOWN[kind], owner.kind), namespace, owner.name)
         except (NotFound, Refused):

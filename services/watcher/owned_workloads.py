@@ -3,6 +3,7 @@
 from collections import defaultdict
 from datetime import UTC, datetime
 
+from services.watcher.lane_keys import owner_lane
 from services.watcher.lanes import LaneKey
 from services.watcher.store import Change, Store, Stored
 from shared.api.workload import Workload
@@ -40,7 +41,7 @@ class OwnedWorkloads:
 def _owners(stored: Stored | None) -> set[LaneKey]:
     if stored is None:
         return set()
-    return {LaneKey(owner.kind, stored.namespace, owner.name) for owner in stored.object.metadata.owner_references}
+    return {owner_lane(owner, stored.namespace) for owner in stored.object.metadata.owner_references}
 
 
 def _age(stored: Stored) -> tuple[datetime, str]:

@@ -33,6 +33,7 @@ from opentelemetry.trace import Tracer
 from services.watcher.build_workload import pod_sets_of_workload
 from services.watcher.job_control import Job, JobControl, job_of
 from services.watcher.job_runs import JobRuns
+from services.watcher.lane_keys import owner_lane
 from services.watcher.lanes import LaneKey, TryAgain
 from services.watcher.managed_jobs import JobSettings, ManagedJobs
 from services.watcher.object_writer import ObjectWriter, Rejected, Result
@@ -60,9 +61,8 @@ from shared.jobs.manifest import JsonObject
 from shared.jobs.podset_info import PermanentError
 from shared.jobs.protocol import JobKind
 from shared.jobs.queue_membership import NestingTooDeep, OwnershipError, Standing
+from shared.jobs.registry import token_of
 from shared.telemetry.traces import context_of_job
-
-_KIND = "job"
 
 
 class JobReconciler:
@@ -97,8 +97,8 @@ class JobReconciler:
 
     async def reconcile(self, kind: JobKind, namespace: str, name: str) -> float | None:
         """One pass over a job; the steps are those of the module."""
-        lane = LaneKey(kind.kind, namespace, name)
-        stored = self._store.get(_KIND, namespace, name)
+        lane = LaneKey(token_of(kind.group, kind.kind), namespace, name)
+        stored = self._store.get(lane.kind, namespace, name)
         if stored is None or stored.object.metadata.deletion_timestamp is not None:
             await self._finalize(lane)
             if stored is not None:
@@ -116,7 +116,7 @@ class JobReconciler:
             await self._without_workload(job)
             return None
         # A stop on the way may have brought a newer view.
-        newest = self._store.get(_KIND, namespace, name)
+        newest = self._store.get(lane.kind, namespace, name)
         return None if newest is None else await self._with_workload(job_of(kind, newest), matched)
 
     def saw(self, kind: JobKind, stored: Stored) -> None:
@@ -167,7 +167,7 @@ class JobReconciler:
             return
         workloads = [
             workload
-            for stored in self._owned.of(LaneKey(ancestor.kind, job.stored.namespace, ancestor.name))
+            for stored in self._owned.of(owner_lane(ancestor, job.stored.namespace))
             if not is_finished(workload := workload_of(stored))
         ]
         if not workloads or not is_admitted(workloads[-1]):

@@ -50,6 +50,11 @@ KNOWN: dict[OwnerKind, str] = {owner_kind(kind): kind.plural for kind in INTEGRA
 """Kinds an owner chain may go through, and the plural to read them by."""
 
 
+def token_of(group: str, kind: str) -> str:
+    """One lower-case word for a kind of job, whatever its version: `job` for one of Kubernetes' own, `jobset.jobset.x-k8s.io` for any other."""
+    return f"{kind}.{group}".lower() if "." in group else kind.lower()
+
+
 def integrated(frameworks: Iterable[str]) -> dict[OwnerKind, JobKind]:
     """The integrations that a configuration enables. Raises KeyError naming a framework that is not there."""
     by_name = {kind.framework: kind for kind in INTEGRATED}

@@ -13,6 +13,7 @@ from opentelemetry.trace import NoOpTracer
 from prometheus_client import CollectorRegistry
 
 from services.watcher.apply import Gateway
+from services.watcher.kinds import watched_kinds
 from services.watcher.managed_jobs import JobSettings
 from services.watcher.projections_workload import project_workload
 from services.watcher.settings import WatcherSettings
@@ -21,6 +22,7 @@ from services.watcher.workload_state import workload_of
 from shared.events import cloudevents, commands, objects
 from shared.events.decisions import Admit, Batch, Decision, Positions, Preempt
 from shared.events.outcomes import CommandOutcome, DecisionOutcome
+from shared.jobs.registry import integrated
 from shared.testing.simulated_bus import DecodedBroker
 from tests.unit.watcher.fake_api import FakeApi
 from tests.unit.watcher.manifests import metadata, raw, template, workload
@@ -46,7 +48,7 @@ WITHIN_S = 10.0
 class World:
     def __init__(self, jobs: JobSettings | None = None) -> None:
         self.api = FakeApi()
-        self.store = Store()
+        self.store = Store(watched_kinds(integrated(jobs.frameworks if jobs else ("batch/job",)).values()))
         self.broker = DecodedBroker()
         self.clock = Clock()
         self.gateway = Gateway(
