@@ -1,4 +1,4 @@
-"""Defaulting of a batch/v1 Job on creation (integration specification 5): queue, priority class, suspension, manager."""
+"""Defaulting of a job on creation, whatever its kind (integration specification 5): queue, priority class, suspension, manager."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import msgspec
 from services.webhook.admission_review import PatchOperation, pointer
 from shared.api import names
 from shared.api.meta import ObjectMeta
-from shared.jobs.batch_job import BatchJob
+from shared.jobs.capabilities import managed_by
 from shared.jobs.manifest import JsonObject, section, text, texts
+from shared.jobs.protocol import JobKind
 from shared.jobs.queue_membership import should_suspend
 
 DEFAULT_NAME = "default"
-OWN_CONTROLLER = "kubernetes.io/job-controller"
-
-_kind = BatchJob()
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -39,7 +37,7 @@ class Surroundings(msgspec.Struct, frozen=True):
         return labels.get(names.QUEUE_NAME_LABEL, DEFAULT_NAME if defaulted else "")
 
 
-def defaults(job: JsonObject, meta: ObjectMeta, around: Surroundings) -> tuple[PatchOperation, ...]:
+def defaults(kind: JobKind, job: JsonObject, meta: ObjectMeta, around: Surroundings) -> tuple[PatchOperation, ...]:
     """The changes, none for a Job that is left alone."""
     labels = texts(job, "metadata", "labels")
     added: dict[str, str] = {}
@@ -58,8 +56,28 @@ def defaults(job: JsonObject, meta: ObjectMeta, around: Surroundings) -> tuple[P
         manage_all=around.manage_all,
         namespace_matches=around.namespace_matches,
     )
-    if suspend and _kind.suspend(job):
-        operations.append(PatchOperation("add", pointer("spec", "suspend"), True))
-    if around.dispatched and text(job, "spec", "managedBy") in ("", OWN_CONTROLLER):
-        operations.append(PatchOperation("add", pointer("spec", "managedBy"), names.MULTIKUEUE_CONTROLLER))
+    if suspend and not kind.suspended(job):
+        operations += _operations(job, kind.suspend(job))
+    manager = managed_by(kind)
+    if around.dispatched and manager is not None and text(job, *manager[0]) in ("", manager[1]):
+        *above, field = manager[0]
+        patch: JsonObject = {field: names.MULTIKUEUE_CONTROLLER}
+        for key in reversed(above):
+            patch = {key: patch}
+        operations += _operations(job, patch)
     return tuple(operations)
+
+
+def _operations(present: JsonObject, patch: JsonObject, *at: str) -> list[PatchOperation]:
+    """A merge patch as the steps of a JSON patch of `present`, which is at path `at`."""
+    operations: list[PatchOperation] = []
+    for key, value in patch.items():
+        inner = present.get(key)
+        if value is None:
+            if key in present:
+                operations.append(PatchOperation("remove", pointer(*at, key), None))
+        elif isinstance(value, dict) and isinstance(inner, dict):
+            operations += _operations(inner, value, *at, key)
+        else:
+            operations.append(PatchOperation("add", pointer(*at, key), value))
+    return operations

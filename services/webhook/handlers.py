@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -26,6 +27,7 @@ from shared.api.resource_flavor import ResourceFlavor
 from shared.api.selectors import matches
 from shared.config.configuration import Configured
 from shared.jobs.manifest import JsonObject, items, section
+from shared.jobs.protocol import JobKind
 from shared.jobs.queue_membership import AncestorSearch, OwnershipError
 from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, owner_kind
 from shared.kube.client import KubeClient
@@ -50,15 +52,17 @@ class Handlers:
         self._namespaces = configuration.managed_namespaces(configured.namespace(settings.namespace))
         enabled = [kind for kind in INTEGRATED if kind.framework in configuration.integrations.frameworks]
         self._enabled = frozenset(owner_kind(kind) for kind in enabled)
-        self._jobs = OwnerKind("batch/v1", "Job") in self._enabled
-        """An integration that is not enabled has an endpoint all the same, which lets everything pass."""
 
     def routes(self) -> dict[str, Handler]:
         """Path -> handler."""
         group = "kueue-x-k8s-io-v1beta2"
-        return {
-            "/mutate-batch-v1-job": self.default_job,
-            "/validate-batch-v1-job": self.validate_job,
+        jobs: dict[str, Handler] = {}
+        for kind in INTEGRATED:
+            # An integration that is not enabled has its endpoints all the same, which let everything pass.
+            enabled = owner_kind(kind) in self._enabled
+            jobs[path_of(kind, "mutate")] = partial(self.default_job, kind) if enabled else _passed
+            jobs[path_of(kind, "validate")] = partial(self.validate_job, kind) if enabled else _passed
+        return jobs | {
             f"/mutate-{group}-clusterqueue": self.default_finalizer,
             f"/mutate-{group}-resourceflavor": self.default_finalizer,
             f"/mutate-{group}-workload": self.default_workload,
@@ -68,10 +72,8 @@ class Handlers:
             f"/validate-{group}-workload": self.validate_workload,
         }
 
-    async def default_job(self, request: Request) -> Verdict:
-        """Queue, priority class, suspension of a Job that is created."""
-        if not self._jobs:
-            return Verdict()
+    async def default_job(self, kind: JobKind, request: Request) -> Verdict:
+        """Queue, priority class, suspension of a job that is created."""
         job = _json(request.object)
         meta = convert(ObjectMeta, section(job, "metadata"))
         namespace = request.namespace
@@ -96,7 +98,7 @@ class Handlers:
         )
         if self._gates["MultiKueue"] and self._known.dispatched(namespace, around.queue(meta.labels)):
             around = replace(around, dispatched=True)
-        return Verdict(patch=defaults(job, meta, around))
+        return Verdict(patch=defaults(kind, job, meta, around))
 
     async def _walk(self, search: AncestorSearch, namespace: str) -> None:
         while owner := search.next_owner():
@@ -111,16 +113,15 @@ class Handlers:
             except ApiError as error:
                 raise OwnershipError(f"workload owner cannot be read: {error}") from error
 
-    async def validate_job(self, request: Request) -> Verdict:
-        """Our labels and annotations on a Job."""
-        if not self._jobs:
-            return Verdict()
+    async def validate_job(self, kind: JobKind, request: Request) -> Verdict:
+        """Our labels and annotations on a job."""
         job = _json(request.object)
         if not request.has_old:
-            return _refused(created_errors(job, self._gates))
+            return _refused(created_errors(kind, job, self._gates))
         queue_is_gone = names.QUEUE_NAME_LABEL not in section(job, "metadata", "labels")
         default = queue_is_gone and await self._known.exists("localqueue", request.namespace, DEFAULT_NAME)
-        return _refused(updated_errors(job, _json(request.old_object), self._gates, default_queue=default))
+        old = _json(request.old_object)
+        return _refused(updated_errors(kind, job, old, self._gates, default_queue=default))
 
     async def default_finalizer(self, request: Request) -> Verdict:
         """ClusterQueues and ResourceFlavors are not deleted while they are used."""
@@ -160,6 +161,16 @@ class Handlers:
         """A Workload beyond its schema, status included."""
         old = decode(RawWorkload, bytes(request.old_object)) if request.has_old else None
         return _refused(workload_errors(decode(RawWorkload, bytes(request.object)), old, self._gates))
+
+
+def path_of(kind: JobKind, verb: str) -> str:
+    """Where the API server sends reviews of a kind of job; `verb`: mutate or validate."""
+    return f"/{verb}-{kind.group.replace('.', '-')}-{kind.version}-{kind.kind.lower()}"
+
+
+async def _passed(request: Request) -> Verdict:
+    """Nothing to say about it."""
+    return Verdict()
 
 
 class _Anything(msgspec.Struct):

@@ -1,9 +1,11 @@
-"""Validation of the labels and annotations that a batch/v1 Job carries for us (integration specification 11 and 13.1). Pure."""
+"""Validation of the labels and annotations that a job carries for us (integration specification 11), and of what only a batch/v1 Job has (13.1). Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+
+import msgspec
 
 from services.webhook.field_errors import FieldError, forbidden, immutable, invalid
 from services.webhook.validate_annotations import gate_change_errors, gate_errors
@@ -12,8 +14,10 @@ from shared.api import names
 from shared.api.validation import dns_subdomain_errors
 from shared.config.feature_gates import FeatureGates
 from shared.jobs.batch_job import BatchJob
+from shared.jobs.capabilities import may_be_elastic, may_be_prebuilt
 from shared.jobs.manifest import JsonObject, section, text, texts
 from shared.jobs.podset_info import PermanentError
+from shared.jobs.protocol import JobKind
 from shared.jobs.topology_request import FALSE, TRUE
 
 _QUEUE = f"metadata.labels[{names.QUEUE_NAME_LABEL}]"
@@ -26,24 +30,28 @@ _TEMPLATE = "spec.template.metadata.annotations"
 _INT32 = range(-(2**31), 2**31)
 _MAX_LABEL_LENGTH = 63
 
+_UNCHECKED_CHANGES = ("kubeflow.org/", "workload.codeflare.dev/")
+"""Kinds whose changes are held to the rules about changes alone; but for MPIJob."""
 _kind = BatchJob()
 
 
-def created_errors(job: JsonObject, gates: FeatureGates) -> Iterator[FieldError]:
-    """Faults of a Job that is created."""
-    yield from _common_errors(job, gates)
-    yield from _min_parallelism_errors(job, gates)
-    yield from _sync_errors(job)
-    yield from _topology_errors(job, gates)
+def created_errors(kind: JobKind, job: JsonObject, gates: FeatureGates) -> Iterator[FieldError]:
+    """Faults of a job that is created."""
+    yield from _common_errors(kind, job, gates)
+    if isinstance(kind, BatchJob):
+        yield from _min_parallelism_errors(job, gates)
+        yield from _sync_errors(job)
+    yield from _topology_errors(kind, job, gates)
 
 
 def updated_errors(
-    job: JsonObject, old: JsonObject, gates: FeatureGates, *, default_queue: bool
+    kind: JobKind, job: JsonObject, old: JsonObject, gates: FeatureGates, *, default_queue: bool
 ) -> Iterator[FieldError]:
     """Faults of a change. `default_queue`: the namespace has a LocalQueue named `default`."""
     labels, before = _labels(job), _labels(old)
-    suspended, was_suspended = _kind.suspended(job), _kind.suspended(old)
-    yield from _common_errors(job, gates, prebuilt=suspended or _elastic(old, gates))
+    suspended, was_suspended = kind.suspended(job), kind.suspended(old)
+    if not kind.framework.startswith(_UNCHECKED_CHANGES) or kind.framework == "kubeflow.org/mpijob":
+        yield from _common_errors(kind, job, gates, prebuilt=suspended or _elastic(old, gates))
     queue, old_queue = labels.get(names.QUEUE_NAME_LABEL, ""), before.get(names.QUEUE_NAME_LABEL, "")
     if queue != old_queue and not suspended:
         yield immutable(_QUEUE, queue)
@@ -61,11 +69,14 @@ def updated_errors(
         yield immutable(_ELASTIC, _annotations(job).get(names.ELASTIC_JOB, ""))
     if gates["AdmissionGatedBy"]:
         yield from gate_change_errors(_annotations(job), _annotations(old))
-    yield from _partial_changes(job, old, gates, suspended, was_suspended)
-    yield from _topology_errors(job, gates)
+    if isinstance(kind, BatchJob):
+        yield from _partial_changes(job, old, gates, suspended, was_suspended)
+    yield from _topology_errors(kind, job, gates)
 
 
-def _common_errors(job: JsonObject, gates: FeatureGates, *, prebuilt: bool = True) -> Iterator[FieldError]:
+def _common_errors(
+    kind: JobKind, job: JsonObject, gates: FeatureGates, *, prebuilt: bool = True
+) -> Iterator[FieldError]:
     """The rules C1 to C6; all of them hold for a change of a Job too."""
     labels = _labels(job)
     if names.QUEUE_NAME_LABEL in labels:
@@ -75,6 +86,10 @@ def _common_errors(job: JsonObject, gates: FeatureGates, *, prebuilt: bool = Tru
     if prebuilt and name:
         path = f"metadata.{source}[{names.PREBUILT_WORKLOAD}]"
         yield from (invalid(path, name, detail) for detail in dns_subdomain_errors(name))
+        if not may_be_prebuilt(kind):
+            yield forbidden(path, f"a {kind.kind} may not name its workload")
+    if _elastic(job, gates) and not may_be_elastic(kind):
+        yield forbidden(_ELASTIC, f"a {kind.kind} cannot be elastic")
     if names.MAX_EXEC_TIME_LABEL in labels:
         seconds = labels[names.MAX_EXEC_TIME_LABEL]
         if (number := _int32(seconds)) is None:
@@ -138,8 +153,19 @@ def _partial_changes(
         yield from _sync_errors(job)
 
 
-def _topology_errors(job: JsonObject, gates: FeatureGates) -> Iterator[FieldError]:
+def _topology_errors(kind: JobKind, job: JsonObject, gates: FeatureGates) -> Iterator[FieldError]:
     if not gates["TopologyAwareScheduling"]:
+        return
+    if not isinstance(kind, BatchJob):
+        try:
+            pod_sets = kind.pod_sets(job)
+        except (PermanentError, msgspec.ValidationError):
+            # What is wrong with it, its own webhook and the gateway say; the annotations cannot be told.
+            return
+        for pod_set in pod_sets:
+            at = f"{pod_set.name}.{_TEMPLATE}"
+            found = texts(pod_set.template, "metadata", "annotations")
+            yield from topology_errors(at, found, pod_set.count, layers=gates["TASMultiLayerTopology"])
         return
     annotations = texts(job, "spec", "template", "metadata", "annotations")
     yield from topology_errors(_TEMPLATE, annotations, _pods(job), layers=gates["TASMultiLayerTopology"])

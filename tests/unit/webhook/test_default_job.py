@@ -10,6 +10,7 @@ import pytest
 from services.webhook.default_job import Surroundings, defaults
 from shared.api.decoding import convert
 from shared.api.meta import ObjectMeta
+from shared.jobs.batch_job import BatchJob
 
 ALONE = Surroundings(
     default_queue=False,
@@ -26,7 +27,7 @@ SUSPEND = [("/spec/suspend", True)]
 def changes(labels: dict[str, str], around: Surroundings, **rest: Any) -> list[tuple[str, Any]]:
     metadata = {"name": "j", "labels": labels, **rest.pop("metadata", {})}
     job: dict[str, Any] = {"metadata": metadata, "spec": rest}
-    return [(p.path, p.value) for p in defaults(job, convert(ObjectMeta, metadata), around)]
+    return [(p.path, p.value) for p in defaults(BatchJob(), job, convert(ObjectMeta, metadata), around)]
 
 
 def near(**changed: bool) -> Surroundings:
