@@ -1,11 +1,13 @@
 """Starts and stops jobs: the writes that `shared.jobs` asks for, in order, each bound to the state of the job that it was computed from."""
 
+from enum import StrEnum
+
 import msgspec
 from opentelemetry.trace import Tracer
 
 from services.watcher.job_runs import JobRuns
 from services.watcher.kubernetes_events import JOB_CONTROLLER_SUFFIX, EventRecorder, EventType, Regarding
-from services.watcher.lanes import TryAgain
+from services.watcher.lanes import LaneKey, TryAgain
 from services.watcher.object_writer import ObjectWriter, Rejected
 from services.watcher.patches import Refusal
 from services.watcher.start_info import pod_set_infos
@@ -19,6 +21,18 @@ from shared.jobs.registry import owner_kind
 from shared.telemetry.traces import context_of_job
 
 _MOST_STEPS = 8
+
+
+EVICTED_DUE_TO = "WorkloadEvictedDueTo"
+"""The reason to stop a job whose workload was evicted begins with this and ends with that of the eviction."""
+
+
+class StopReason(StrEnum):
+    """Why else a job is stopped."""
+
+    WORKLOAD_DELETED = "WorkloadDeleted"
+    NO_MATCHING_WORKLOAD = "NoMatchingWorkload"
+    NOT_ADMITTED = "NotAdmitted"
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -93,7 +107,24 @@ class JobControl:
             cluster_queue = "" if admission is None else admission.cluster_queue
             self.emit(job, "Normal", "Started", f"Admitted by clusterQueue {cluster_queue}")
 
-    async def stop(self, job: Job, restore: tuple[JobPodSet, ...], note: str) -> Job | None:
+    def load(self, kind: JobKind, lane: LaneKey) -> Job | None:
+        """The job of this lane; None if there is none (any more)."""
+        stored = self._store.get(lane.kind, lane.namespace, lane.name)
+        return None if stored is None else job_of(kind, stored)
+
+    def is_leaving(self, job: Job) -> bool:
+        """Somebody has asked for its deletion."""
+        return job.stored.object.metadata.deletion_timestamp is not None
+
+    async def finalize(self, job: Job) -> None:
+        """Nothing more is wanted of the job: it may go."""
+
+    top_level = False
+    """The kind has no ancestors that could stand for it."""
+    requeues = True
+    """What was evicted may be admitted again as it is."""
+
+    async def stop(self, job: Job, restore: tuple[JobPodSet, ...], reason: str, note: str) -> Job | None:
         """Hold the job back and restore its templates. Returns its newest view; None if it is gone."""
         for _ in range(_MOST_STEPS):
             step = job.kind.stop(job.manifest, restore)

@@ -37,6 +37,7 @@ from shared.api.resource_flavor import ResourceFlavor
 from shared.api.topology import Topology
 from shared.api.workload import PodSet, Workload, WorkloadSpec
 from shared.api.workload_priority_class import WorkloadPriorityClass
+from shared.jobs.pod_view import Pod, is_terminated
 from shared.jobs.protocol import JobKind
 from shared.jobs.registry import token_of
 from shared.kube import resources
@@ -62,6 +63,7 @@ ApiObject = (
     | ResourceClaimTemplate
     | Job
     | JobObject
+    | Pod
 )
 
 
@@ -124,13 +126,23 @@ KINDS: Mapping[str, WatchedKind] = {
 }
 
 
+_PODS = WatchedKind(
+    token="pod",
+    resource=resources.PODS,
+    type=Pod,
+    # All others are none of our business, and there may be very many.
+    query={"labelSelector": f"{names.MANAGED_LABEL}=true"},
+    on_bus=False,
+)
+
+
 def watched_kinds(jobs: Iterable[JobKind]) -> dict[str, WatchedKind]:
     """The table of a gateway in which these kinds of jobs are enabled. A kind of another group than Kubernetes' own may be missing in the cluster,
     appear later, and disappear."""
     table = {token: kind for token, kind in KINDS.items() if kind.type is not Job}
     for job in jobs:
         token = token_of(job.group, job.kind)
-        row = KINDS.get(token)
+        row = _PODS if token == _PODS.token else KINDS.get(token)
         if row is not None:
             table[token] = msgspec.structs.replace(row, job=job)
             continue
@@ -180,7 +192,7 @@ def read(token: str, raw: bytes, kinds: Mapping[str, WatchedKind] = KINDS) -> St
             kept = b"" if is_finished(found) else without_managed_fields(raw)
         else:
             found = decode(kind.type, raw)
-            if isinstance(found, JobObject) or (isinstance(found, Job) and not found.is_finished):
+            if not _is_over(found):
                 kept = without_managed_fields(raw)
         metadata = found.metadata
         version = int(metadata.resource_version)
@@ -192,6 +204,13 @@ def read(token: str, raw: bytes, kinds: Mapping[str, WatchedKind] = KINDS) -> St
         kind=token, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, version=version,
         object=found, raw=kept,
     )  # fmt: skip
+
+
+def _is_over(found: ApiObject) -> bool:
+    """Nobody will ask for its bytes."""
+    if isinstance(found, Pod):
+        return is_terminated(found)
+    return not isinstance(found, Job | JobObject) or (isinstance(found, Job) and found.is_finished)
 
 
 def is_finished(workload: Workload) -> bool:

@@ -26,6 +26,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     label_keys_to_copy: tuple[str, ...] = ()
     frameworks: tuple[str, ...] = ("batch/job",)
     """Integrations in use, of those that there are."""
+    identifier_annotations: bool = True
+    """Names of groups and prebuilt workloads are annotations first, labels second."""
     keep_finished_s: float | None = None
     """How long finished workloads are kept; None: for ever."""
     keep_deactivated_s: float | None = None
@@ -43,6 +45,7 @@ def job_settings(configured: Configured, namespace: str) -> JobSettings:
         manage_without_queue_name=configuration.manage_jobs_without_queue_name,
         wait_for_pods_ready=configured.wait_for_pods_ready is not None,
         label_keys_to_copy=configuration.integrations.label_keys_to_copy,
+        identifier_annotations=configured.gates["WorkloadIdentifierAnnotations"],
         keep_finished_s=kept.after_finished,
         keep_deactivated_s=kept.after_deactivated_by_kueue,
         frameworks=tuple(f for f in configuration.integrations.frameworks if f in there),
@@ -75,10 +78,12 @@ class ManagedJobs:
             or metadata.controller_owner() is not None
         )
 
-    async def standing(self, metadata: ObjectMeta) -> Standing:
-        """What a job is to us. Raises OwnershipError, Unavailable."""
+    async def standing(self, metadata: ObjectMeta, *, top_level: bool = False) -> Standing:
+        """What a job is to us. `top_level`: it is a job for itself, whoever owns it. Raises OwnershipError, Unavailable."""
         if not self._namespace_matches(metadata.namespace):
             return Standing(managed=False)
+        if top_level:
+            return Standing(managed=self._settings.manage_without_queue_name or bool(queue_name(metadata.labels)))
         search = AncestorSearch(metadata, manage_all=self._settings.manage_without_queue_name, enabled=self._enabled)
         while (owner := search.next_owner()) is not None:
             search.found(await self._read(metadata.namespace, owner))

@@ -29,7 +29,7 @@ from shared.config.configuration import Configured
 from shared.jobs.manifest import JsonObject, items, section
 from shared.jobs.protocol import JobKind
 from shared.jobs.queue_membership import AncestorSearch, OwnershipError
-from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, owner_kind
+from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, owner_kind, review_path
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, NotFound
 from shared.kube.resources import Resource
@@ -60,8 +60,8 @@ class Handlers:
         for kind in INTEGRATED:
             # An integration that is not enabled has its endpoints all the same, which let everything pass.
             enabled = owner_kind(kind) in self._enabled
-            jobs[path_of(kind, "mutate")] = partial(self.default_job, kind) if enabled else _passed
-            jobs[path_of(kind, "validate")] = partial(self.validate_job, kind) if enabled else _passed
+            jobs[review_path(kind, "mutate")] = partial(self.default_job, kind) if enabled else _passed
+            jobs[review_path(kind, "validate")] = partial(self.validate_job, kind) if enabled else _passed
         return jobs | {
             f"/mutate-{group}-clusterqueue": self.default_finalizer,
             f"/mutate-{group}-resourceflavor": self.default_finalizer,
@@ -161,11 +161,6 @@ class Handlers:
         """A Workload beyond its schema, status included."""
         old = decode(RawWorkload, bytes(request.old_object)) if request.has_old else None
         return _refused(workload_errors(decode(RawWorkload, bytes(request.object)), old, self._gates))
-
-
-def path_of(kind: JobKind, verb: str) -> str:
-    """Where the API server sends reviews of a kind of job; `verb`: mutate or validate."""
-    return f"/{verb}-{kind.group.replace('.', '-')}-{kind.version}-{kind.kind.lower()}"
 
 
 async def _passed(request: Request) -> Verdict:

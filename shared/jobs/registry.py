@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from shared.jobs.batch_job import BatchJob
+from shared.jobs.pod import PlainPod
 from shared.jobs.protocol import JobKind
 
 
@@ -17,7 +18,7 @@ class OwnerKind(NamedTuple):
     kind: str
 
 
-INTEGRATED: tuple[JobKind, ...] = (BatchJob(),)
+INTEGRATED: tuple[JobKind, ...] = (BatchJob(), PlainPod())
 
 _ELSEWHERE: dict[OwnerKind, str] = {
     OwnerKind("jobset.x-k8s.io/v1alpha2", "JobSet"): "jobsets",
@@ -33,7 +34,6 @@ _ELSEWHERE: dict[OwnerKind, str] = {
     OwnerKind("ray.io/v1", "RayService"): "rayservices",
     OwnerKind("workload.codeflare.dev/v1beta2", "AppWrapper"): "appwrappers",
     OwnerKind("sparkoperator.k8s.io/v1beta2", "SparkApplication"): "sparkapplications",
-    OwnerKind("v1", "Pod"): "pods",
     OwnerKind("apps/v1", "ReplicaSet"): "replicasets",
     OwnerKind("apps/v1", "Deployment"): "deployments",
     OwnerKind("apps/v1", "StatefulSet"): "statefulsets",
@@ -53,6 +53,11 @@ KNOWN: dict[OwnerKind, str] = {owner_kind(kind): kind.plural for kind in INTEGRA
 def token_of(group: str, kind: str) -> str:
     """One lower-case word for a kind of job, whatever its version: `job` for one of Kubernetes' own, `jobset.jobset.x-k8s.io` for any other."""
     return f"{kind}.{group}".lower() if "." in group else kind.lower()
+
+
+def review_path(kind: JobKind, verb: str) -> str:
+    """Where the API server sends admission reviews of a kind of job; `verb`: mutate or validate."""
+    return f"/{verb}-{kind.group.replace('.', '-')}-{kind.version}-{kind.kind.lower()}"
 
 
 def integrated(frameworks: Iterable[str]) -> dict[OwnerKind, JobKind]:

@@ -105,7 +105,7 @@ def test_what_the_configuration_says_about_jobs() -> None:
     assert matches(settings.namespace_selector, {"team": "a"})
     assert not matches(settings.namespace_selector, {"kubernetes.io/metadata.name": "own"})
     assert settings.label_keys_to_copy == ("x",)
-    assert settings.frameworks == ("batch/job",)
+    assert settings.frameworks == ("pod", "batch/job")
     assert not settings.wait_for_pods_ready
     assert job_settings(Configured(), "kueue-system").wait_for_pods_ready
 
