@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from services.webhook.admission_review import PatchOperation, Request, Verdict, pointer
 from services.webhook.default_job import DEFAULT_NAME, Surroundings, defaults
-from services.webhook.field_errors import FieldError, invalid
 from services.webhook.known_objects import KnownObjects
 from services.webhook.settings import WebhookSettings
 from services.webhook.validate_job import created_errors, updated_errors
@@ -19,6 +18,7 @@ from shared.api import names
 from shared.api.cluster_queue import ClusterQueue
 from shared.api.cohort import Cohort
 from shared.api.decoding import convert, decode
+from shared.api.field_errors import FieldError, invalid
 from shared.api.meta import ObjectMeta
 from shared.api.quantity import QuantityError
 from shared.api.raw_workload import RawWorkload

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from services.webhook.field_errors import FieldError, forbidden, immutable, invalid
-from services.webhook.validate_annotations import gate_change_errors, gate_errors
-from services.webhook.validate_topology import topology_errors
 from shared.api import names
+from shared.api.field_errors import FieldError, forbidden, immutable, invalid
 from shared.api.validation import dns_subdomain_errors
 from shared.config.feature_gates import FeatureGates
 from shared.jobs.batch_job import BatchJob
 from shared.jobs.manifest import JsonObject, section, text, texts
 from shared.jobs.podset_info import PermanentError
 from shared.jobs.topology_request import FALSE, TRUE
+from shared.jobs.validate_annotations import gate_change_errors, gate_errors
+from shared.jobs.validate_topology import topology_errors
 
 _QUEUE = f"metadata.labels[{names.QUEUE_NAME_LABEL}]"
 _MAX_EXEC = f"metadata.labels[{names.MAX_EXEC_TIME_LABEL}]"
