@@ -9,6 +9,7 @@ from services.watcher.store import Store
 from shared.api.meta import ObjectMeta, OwnerReference
 from shared.api.selectors import LabelSelector, matches
 from shared.config.configuration import Configured, WorkloadRetention
+from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.jobs.protocol import JobKind
 from shared.jobs.queue_membership import AncestorSearch, Standing, queue_name, standing
 from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, token_of
@@ -26,8 +27,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     label_keys_to_copy: tuple[str, ...] = ()
     frameworks: tuple[str, ...] = ("batch/job",)
     """Integrations in use, of those that there are."""
-    identifier_annotations: bool = True
-    """Names of groups and prebuilt workloads are annotations first, labels second."""
+    gates: FeatureGates = DEFAULT_GATES
     keep_finished_s: float | None = None
     """How long finished workloads are kept; None: for ever."""
     keep_deactivated_s: float | None = None
@@ -45,7 +45,7 @@ def job_settings(configured: Configured, namespace: str) -> JobSettings:
         manage_without_queue_name=configuration.manage_jobs_without_queue_name,
         wait_for_pods_ready=configured.wait_for_pods_ready is not None,
         label_keys_to_copy=configuration.integrations.label_keys_to_copy,
-        identifier_annotations=configured.gates["WorkloadIdentifierAnnotations"],
+        gates=configured.gates,
         keep_finished_s=kept.after_finished,
         keep_deactivated_s=kept.after_deactivated_by_kueue,
         frameworks=tuple(f for f in configuration.integrations.frameworks if f in there),

@@ -121,7 +121,7 @@ class OneWorkload:
         return bool(self._prebuilt_name(job))
 
     def _prebuilt_name(self, job: Job) -> str:
-        return prebuilt_name(job.manifest, annotation_first=self._settings.identifier_annotations)
+        return prebuilt_name(job.manifest, annotation_first=self._settings.gates["WorkloadIdentifierAnnotations"])
 
     async def _prebuilt(self, job: Job) -> Stored | None:
         """The workload that the job names, if it may be the job's, and fits it."""

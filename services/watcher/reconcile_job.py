@@ -58,7 +58,6 @@ from shared.api.workload import Workload
 from shared.api.workload_status import ReclaimablePod, WorkloadStatus
 from shared.decide import transitions
 from shared.decide.reclaim import capped
-from shared.jobs.capabilities import on_hold, skipped
 from shared.jobs.manifest import JsonObject
 from shared.jobs.podset_info import PermanentError
 from shared.jobs.protocol import JobKind
@@ -107,7 +106,7 @@ class JobReconciler:
     async def look_at(self, kind: JobKind, lane: LaneKey) -> float | None:
         """The pass over whatever job the lane is of."""
         job = self._control.load(kind, lane)
-        if job is not None and skipped(kind, job.manifest):
+        if job is not None and kind.skip(job.manifest, self._settings.gates):
             return None
         if job is None or self._control.is_leaving(job):
             await self._finalize(lane)
@@ -193,7 +192,7 @@ class JobReconciler:
             )
 
     async def _without_workload(self, job: Job) -> None:
-        if on_hold(job.kind, job.manifest):
+        if job.kind.on_hold(job.manifest):
             return
         if job.kind.finished(job.manifest) is not None:
             await self._control.finalize(job)
@@ -229,7 +228,7 @@ class JobReconciler:
             if await self._control.stop(job, restore, StopReason.WORKLOAD_DELETED, "Workload is deleted") is not None:
                 await remove_finalizer(self._writer, stored)
             return None
-        if on_hold(job.kind, job.manifest):
+        if job.kind.on_hold(job.manifest):
             await self._hold(stored)
             return None
         finished = job.kind.finished(job.manifest)

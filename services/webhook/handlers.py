@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from services.webhook.admission_review import PatchOperation, Request, Verdict, pointer
 from services.webhook.default_job import DEFAULT_NAME, Surroundings, defaults
-from services.webhook.field_errors import FieldError, invalid
 from services.webhook.known_objects import KnownObjects
 from services.webhook.settings import WebhookSettings
 from services.webhook.validate_job import created_errors, updated_errors
@@ -20,6 +19,7 @@ from shared.api import names
 from shared.api.cluster_queue import ClusterQueue
 from shared.api.cohort import Cohort
 from shared.api.decoding import convert, decode
+from shared.api.field_errors import FieldError, invalid
 from shared.api.meta import ObjectMeta
 from shared.api.quantity import QuantityError
 from shared.api.raw_workload import RawWorkload
@@ -27,7 +27,7 @@ from shared.api.resource_flavor import ResourceFlavor
 from shared.api.selectors import matches
 from shared.config.configuration import Configured
 from shared.jobs.manifest import JsonObject, items, section
-from shared.jobs.protocol import JobKind
+from shared.jobs.protocol import Circumstances, JobKind
 from shared.jobs.queue_membership import AncestorSearch, OwnershipError
 from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, owner_kind, review_path
 from shared.kube.client import KubeClient
@@ -51,6 +51,7 @@ class Handlers:
         self._manage_all = configuration.manage_jobs_without_queue_name
         self._namespaces = configuration.managed_namespaces(configured.namespace(settings.namespace))
         enabled = [kind for kind in INTEGRATED if kind.framework in configuration.integrations.frameworks]
+        self._circumstances = Circumstances(gates=self._gates, manage_all=self._manage_all)
         self._enabled = frozenset(owner_kind(kind) for kind in enabled)
 
     def routes(self) -> dict[str, Handler]:
@@ -98,7 +99,7 @@ class Handlers:
         )
         if self._gates["MultiKueue"] and self._known.dispatched(namespace, around.queue(meta.labels)):
             around = replace(around, dispatched=True)
-        return Verdict(patch=defaults(kind, job, meta, around))
+        return Verdict(patch=defaults(kind, job, meta, around, self._gates))
 
     async def _walk(self, search: AncestorSearch, namespace: str) -> None:
         while owner := search.next_owner():
@@ -117,11 +118,12 @@ class Handlers:
         """Our labels and annotations on a job."""
         job = _json(request.object)
         if not request.has_old:
-            return _refused(created_errors(kind, job, self._gates))
+            return _refused(created_errors(kind, job, self._circumstances))
         queue_is_gone = names.QUEUE_NAME_LABEL not in section(job, "metadata", "labels")
         default = queue_is_gone and await self._known.exists("localqueue", request.namespace, DEFAULT_NAME)
         old = _json(request.old_object)
-        return _refused(updated_errors(kind, job, old, self._gates, default_queue=default))
+        around = replace(self._circumstances, default_queue=default)
+        return _refused(updated_errors(kind, job, old, around))
 
     async def default_finalizer(self, request: Request) -> Verdict:
         """ClusterQueues and ResourceFlavors are not deleted while they are used."""

@@ -15,14 +15,14 @@ from shared.jobs import merge_patch, pod_group
 from shared.jobs.manifest import JsonObject, items, replaced, section, text
 from shared.jobs.pod_view import INDEX_LABEL, Pod
 from shared.jobs.podset_info import PermanentError, PodSetInfo, merged_template
-from shared.jobs.protocol import Finished, JobPodSet, StopStep
+from shared.jobs.protocol import Finished, JobPodSet, KindDefaults, StopStep
 from shared.jobs.topology_request import topology_request
 
 MEMBERS, NOW, TEMPLATES = "members", "now", "templates"
 _GATES = "schedulingGates"
 
 
-class PlainPod:
+class PlainPod(KindDefaults):
     """See shared.jobs.protocol.JobKind."""
 
     group = ""
@@ -65,20 +65,11 @@ class PlainPod:
     def active(self, job: JsonObject) -> bool:
         return False
 
-    def held(self, job: JsonObject) -> bool | None:
-        return None
-
     def pods_ready(self, job: JsonObject) -> bool:
         return any(
             condition.get("type") == "Ready" and condition.get("status") == "True"
             for condition in items(job, "status", "conditions")
         )
-
-    def reclaimable(self, job: JsonObject) -> dict[str, int]:
-        return {}
-
-    def priority_class(self, job: JsonObject) -> str | None:
-        return None
 
 
 class PodGroup(PlainPod):

@@ -7,8 +7,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from shared.jobs.batch_job import BatchJob
+from shared.jobs.jobset import JobSet
 from shared.jobs.pod import PlainPod
 from shared.jobs.protocol import JobKind
+from shared.jobs.ray_cluster import RayCluster
+from shared.jobs.ray_job import RayJob, RayService
+from shared.jobs.training_job import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
 
 
 class OwnerKind(NamedTuple):
@@ -18,20 +22,23 @@ class OwnerKind(NamedTuple):
     kind: str
 
 
-INTEGRATED: tuple[JobKind, ...] = (BatchJob(), PlainPod())
+INTEGRATED: tuple[JobKind, ...] = (
+    BatchJob(),
+    JobSet(),
+    TF_JOB,
+    PYTORCH_JOB,
+    XGBOOST_JOB,
+    PADDLE_JOB,
+    JAX_JOB,
+    MPI_JOB,
+    RayJob(),
+    RayCluster(),
+    RayService(),
+    PlainPod(),
+)
 
 _ELSEWHERE: dict[OwnerKind, str] = {
-    OwnerKind("jobset.x-k8s.io/v1alpha2", "JobSet"): "jobsets",
-    OwnerKind("kubeflow.org/v1", "TFJob"): "tfjobs",
-    OwnerKind("kubeflow.org/v1", "PyTorchJob"): "pytorchjobs",
-    OwnerKind("kubeflow.org/v1", "XGBoostJob"): "xgboostjobs",
-    OwnerKind("kubeflow.org/v1", "PaddleJob"): "paddlejobs",
-    OwnerKind("kubeflow.org/v1", "JAXJob"): "jaxjobs",
-    OwnerKind("kubeflow.org/v2beta1", "MPIJob"): "mpijobs",
     OwnerKind("trainer.kubeflow.org/v1alpha1", "TrainJob"): "trainjobs",
-    OwnerKind("ray.io/v1", "RayJob"): "rayjobs",
-    OwnerKind("ray.io/v1", "RayCluster"): "rayclusters",
-    OwnerKind("ray.io/v1", "RayService"): "rayservices",
     OwnerKind("workload.codeflare.dev/v1beta2", "AppWrapper"): "appwrappers",
     OwnerKind("sparkoperator.k8s.io/v1beta2", "SparkApplication"): "sparkapplications",
     OwnerKind("apps/v1", "ReplicaSet"): "replicasets",
