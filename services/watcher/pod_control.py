@@ -220,6 +220,12 @@ class GroupControl(PodControl):
             if stored is not None and stored.uid == pod.metadata.uid:
                 yield stored
 
+    async def stop(self, job: Job, restore: tuple[JobPodSet, ...], reason: str, note: str) -> Job | None:
+        stopped = await super().stop(job, restore, reason, note)
+        if reason == StopReason.WORKLOAD_DELETED:
+            await self.let_go(self.pods_of(job))
+        return stopped
+
     def reload(self, job: Job) -> Job | None:
         return self.load(job.kind, self._groups.lane_of(job.stored))
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from services.watcher.store import Store
 from shared.jobs.merge_patch import apply
-from shared.kube.client import MERGE_PATCH, KubeClient
+from shared.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
 from shared.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from shared.kube.resources import Resource
 
@@ -121,6 +121,8 @@ class FakeApi:
             if wanted.get(field, found["metadata"][field]) != found["metadata"][field]:
                 raise Conflict(409, "Conflict", f"{field} of {name}")
         parts = {"status", "metadata"} if subresource else set(patch) - {"status"}
+        if content_type == STRATEGIC_MERGE_PATCH:
+            patch = _with_conditions(patch, found)
         if subresource:
             patch["metadata"] = {}
         new = apply(found, {part: patch[part] for part in parts if part in patch})
@@ -145,10 +147,9 @@ class FakeApi:
         if uid and found["metadata"]["uid"] != uid:
             raise Conflict(409, "Conflict", name)
         if found["metadata"].get("finalizers"):
-            found["metadata"]["deletionTimestamp"] = "2026-01-03T00:00:00Z"
-            self.put(resource.plural, found)
-        else:
-            del self.objects[(resource.plural, namespace, name)]
+            metadata = {**found["metadata"], "deletionTimestamp": "2026-01-03T00:00:00Z"}
+            return json.dumps(self.put(resource.plural, {**found, "metadata": metadata})).encode()
+        del self.objects[(resource.plural, namespace, name)]
         return b"{}"
 
     def _fault(self, verb: str, *, before: bool) -> ApiError | None:
@@ -161,3 +162,10 @@ class FakeApi:
         if landed:
             return error
         raise error
+
+
+def _with_conditions(patch: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """A strategic merge of conditions, which are told apart by their type, as a merge patch."""
+    present = {c["type"]: c for c in found.get("status", {}).get("conditions", [])}
+    present |= {c["type"]: c for c in patch["status"].get("conditions", [])}
+    return {**patch, "status": {**patch["status"], "conditions": list(present.values())}}
