@@ -47,7 +47,7 @@ def pod_defaults(pod: JsonObject, around: Surroundings, gates: FeatureGates) -> 
         annotations = texts(pod, "metadata", "annotations")
         if INDEX_LABEL_NAME in annotations:
             labels[INDEX_LABEL] = labels.get(annotations[INDEX_LABEL_NAME], "")
-    changed = replaced(pod, ("metadata", "labels"), labels)
+    changed = pod if labels == texts(pod, "metadata", "labels") else replaced(pod, ("metadata", "labels"), labels)
     return operations(pod, _held_back(changed, parent, gates) if suspend else changed)
 
 
