@@ -14,6 +14,7 @@ from services.watcher.admission_events import AdmissionEvents
 from services.watcher.commands import CommandRunner
 from services.watcher.creation_latency import Created, not_measured
 from services.watcher.decisions import DecisionLog
+from services.watcher.elastic_slices import ElasticPods
 from services.watcher.group_workload import GroupWorkload
 from services.watcher.job_control import JobControl
 from services.watcher.job_runs import JobRuns
@@ -103,6 +104,8 @@ class Gateway:
                 "managed": self._managed,
                 "runs": runs,
                 "retention": Retention(store, client, control, self._recorder, jobs, now),
+                "pods": ElasticPods(client),
+                "client": client,
                 "settings": jobs,
                 "tracer": tracer,
                 "now": now,
@@ -261,7 +264,7 @@ class Gateway:
             return
 
         async def run() -> None:
-            again = await self._reconcilers.get(lane.kind, self._reconciler).look_at(kind, lane)
+            again = await self._reconcilers.get(lane.kind, self._reconciler).reconcile(kind, lane)
             if again is not None:
                 self._lanes.later(lane, run, delay_s=again, urgency=Urgency.STOP, name=_RECONCILE)
 

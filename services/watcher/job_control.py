@@ -17,6 +17,7 @@ from shared.api.workload import Workload
 from shared.jobs.manifest import JsonObject, text
 from shared.jobs.podset_info import MissingFlavor
 from shared.jobs.protocol import JobKind, JobPodSet, StopStep
+from shared.jobs.referred import also_referred
 from shared.jobs.registry import owner_kind
 from shared.telemetry.traces import context_of_job
 
@@ -59,6 +60,12 @@ def job_of(kind: JobKind, stored: Stored) -> Job:
     return Job(kind, stored, msgspec.to_builtins(stored.object))
 
 
+def renewed(job: Job, stored: Stored) -> Job:
+    """A newer state of the job, with the objects that it refers to as they were read last."""
+    newer = job_of(job.kind, stored)
+    return Job(newer.kind, stored, also_referred(newer.manifest, job.manifest))
+
+
 class JobControl:
     """Raises TryAgain when the job cannot be written now, Unavailable when the API server gives no answer."""
 
@@ -92,14 +99,18 @@ class JobControl:
             span.set_attribute("job", job.key)
 
             def plan(stored: Stored) -> JsonObject | Refusal:
-                current = job_of(job.kind, stored)
+                current = renewed(job, stored)
                 if not job.kind.suspended(current.manifest):
                     return {}
                 return job.kind.start(current.manifest, infos)
 
             # Before the write: one that lands without an answer has started the job too.
             self._runs.started(job.uid)
-            result = await self._writer.change(job.stored.kind, job.stored.namespace, job.stored.name, job.uid, plan)
+            where = (job.stored.kind, job.stored.namespace, job.stored.name, job.uid)
+            result = await self._writer.change(*where, plan)
+            if not isinstance(result, Rejected) and result.changed and self._still_held(job):
+                # Of some kinds the pods may not change in the write that lets them run.
+                result = await self._writer.change(*where, plan)
         if isinstance(result, Rejected):
             raise TryAgain(f"job {job.key} cannot be started: {result.why}")
         if result.changed:
@@ -107,10 +118,19 @@ class JobControl:
             cluster_queue = "" if admission is None else admission.cluster_queue
             self.emit(job, "Normal", "Started", f"Admitted by clusterQueue {cluster_queue}")
 
+    def _still_held(self, job: Job) -> bool:
+        newest = self.reload(job)
+        return newest is not None and newest.uid == job.uid and job.kind.suspended(newest.manifest)
+
     def load(self, kind: JobKind, lane: LaneKey) -> Job | None:
         """The job of this lane; None if there is none (any more)."""
         stored = self._store.get(lane.kind, lane.namespace, lane.name)
         return None if stored is None else job_of(kind, stored)
+
+    def reload(self, job: Job) -> Job | None:
+        """Its newest view; None if it is gone."""
+        stored = self._store.get(job.stored.kind, job.stored.namespace, job.stored.name)
+        return None if stored is None else renewed(job, stored)
 
     def is_leaving(self, job: Job) -> bool:
         """Somebody has asked for its deletion."""
@@ -136,7 +156,7 @@ class JobControl:
             stored = self._store.get(job.stored.kind, job.stored.namespace, job.stored.name)
             if stored is None or stored.uid != job.uid:
                 return None
-            job = job_of(job.kind, stored)
+            job = renewed(job, stored)
         raise TryAgain(f"job {job.key} does not stay stopped")
 
     async def suspend(self, job: Job, note: str) -> None:
@@ -146,7 +166,7 @@ class JobControl:
             job.stored.namespace,
             job.stored.name,
             job.uid,
-            lambda stored: job.kind.suspend(job_of(job.kind, stored).manifest),
+            lambda stored: job.kind.suspend(renewed(job, stored).manifest),
         )
         if not isinstance(result, Rejected) and result.changed:
             self._runs.stopped(job.uid)
@@ -154,7 +174,7 @@ class JobControl:
 
     async def _write(self, job: Job, restore: tuple[JobPodSet, ...], step: StopStep, note: str) -> bool:
         def plan(stored: Stored) -> JsonObject | Refusal:
-            current = job.kind.stop(job_of(job.kind, stored).manifest, restore)
+            current = job.kind.stop(renewed(job, stored).manifest, restore)
             # Another step than the one we came for: the loop of `stop` takes it.
             return current.patch if current is not None and current.status == step.status else {}
 

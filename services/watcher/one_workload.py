@@ -22,6 +22,7 @@ from services.watcher.build_workload import (
     pod_sets_of_workload,
 )
 from services.watcher.creation_latency import Created, not_measured
+from services.watcher.elastic_slices import counts_of, elastic, resized, slice_annotations, slice_of
 from services.watcher.job_control import Job, JobControl, StopReason, queue_of
 from services.watcher.lanes import TryAgain
 from services.watcher.managed_jobs import JobSettings
@@ -30,7 +31,7 @@ from services.watcher.patches import Refusal
 from services.watcher.priorities import MissingPriorityClass, resolve, workload_class
 from services.watcher.start_info import pod_set_infos
 from services.watcher.store import Store, Stored
-from services.watcher.workload_state import is_admitted, is_finished, is_reserved, workload_of
+from services.watcher.workload_state import is_admitted, is_finished, is_reserved, split_key, workload_of
 from shared.api import names
 from shared.api.validation import label_value_errors
 from shared.api.workload import Workload
@@ -42,6 +43,7 @@ from shared.jobs.manifest import JsonObject, section, text
 from shared.jobs.podset_info import MissingFlavor, PermanentError, merged_template
 from shared.jobs.prebuilt import prebuilt_name
 from shared.jobs.protocol import JobPodSet
+from shared.jobs.slices import Choice, choose
 from shared.kube import resources
 from shared.kube.client import KubeClient
 from shared.kube.errors import AlreadyExists, Conflict, NotFound, Refused
@@ -82,9 +84,16 @@ class OneWorkload:
         """The workload that stands for the job, None if there is none (yet). `candidates`: those it owns, oldest first."""
         if self.is_prebuilt(job):
             return await self._prebuilt(job)
+        finished = job.kind.finished(job.manifest) is not None
+        if self.is_elastic(job):
+            choice = await self._slices(job, candidates) if not finished else Choice(compatible=False)
+            if choice.compatible:
+                return self._by_key(choice.selected) if choice.selected else None
+            if finished and candidates:
+                # Nothing will be asked for any more, and which slice was the last does not matter.
+                return candidates[-1]
         if not candidates:
             return None
-        finished = job.kind.finished(job.manifest) is not None
         # The copy keeps no templates of finished jobs, and nothing will run any more: then owning is enough.
         wanted = () if finished else self._wanted(job)
         match = None
@@ -135,17 +144,13 @@ class OneWorkload:
         if owned is None or await self._prebuilt_fits(job, owned):
             return owned
 
-        def plan(workload: Workload) -> WorkloadStatus | Refusal:
-            message = "The prebuilt workload is out of sync with its user job"
-            generation = workload.metadata.generation
-            return transitions.finish(workload.status, names.REASON_OUT_OF_SYNC, message, self._moment(), generation)
-
-        result = await self._writer.workload_status(owned.namespace, owned.name, owned.uid, plan)
-        if isinstance(result, Rejected) and not result.gone:
-            raise TryAgain(result.why)
+        message = "The prebuilt workload is out of sync with its user job"
+        await self._end(owned, names.REASON_OUT_OF_SYNC, message)
         return None
 
     async def _prebuilt_fits(self, job: Job, stored: Stored) -> bool:
+        if self.is_elastic(job) and names.WORKLOAD_SLICE_REPLACEMENT_FOR in stored.object.metadata.annotations:
+            return True
         return await self._equivalent(job, () if job.kind.finished(job.manifest) else self._wanted(job), stored)
 
     async def _own_prebuilt(self, job: Job, stored: Stored) -> Stored | None:
@@ -168,6 +173,42 @@ class OneWorkload:
 
     def _moment(self) -> datetime:
         return datetime.fromtimestamp(self._now(), UTC)
+
+    def is_elastic(self, job: Job) -> bool:
+        """The job may change its number of pods while it runs."""
+        return elastic(job, self._settings.gates)
+
+    def _by_key(self, key: str) -> Stored | None:
+        return self._store.get("workload", *split_key(key))
+
+    async def _slices(self, job: Job, candidates: Sequence[Stored]) -> Choice:
+        """Choose the slice that stands for the job, and write what follows from that."""
+        wanted = counts_of(self._wanted(job))
+        unfinished = [stored for stored in candidates if not is_finished(workload_of(stored))]
+        choice = choose([slice_of(stored) for stored in unfinished], wanted)
+        for key, reason in choice.finish:
+            over = self._by_key(key)
+            if over is not None:
+                await self._end(over, reason, "Another slice of the job stands for it")
+        selected = self._by_key(choice.selected) if choice.selected else None
+        if selected is not None and choice.resize:
+            why = "the job changed its number of pods"
+            selected = await self._change(job, selected, lambda current: resized(current, wanted), why)
+        for stored in unfinished:
+            if stored.key == choice.selected or is_reserved(workload_of(stored)):
+                newest = self._by_key(stored.key)
+                if newest is not None and not is_finished(workload_of(newest)):
+                    await self._follow(job, newest)
+        return choice
+
+    async def _end(self, stored: Stored, reason: str, message: str) -> None:
+        def plan(workload: Workload) -> WorkloadStatus | Refusal:
+            generation = workload.metadata.generation
+            return transitions.finish(workload.status, reason, message, self._moment(), generation)
+
+        result = await self._writer.workload_status(stored.namespace, stored.name, stored.uid, plan)
+        if isinstance(result, Rejected) and not result.gone:
+            raise TryAgain(result.why)
 
     def seen(self, job: Job, stored: Stored) -> Job:
         """The job as far as it has to do with its workload."""
@@ -199,10 +240,22 @@ class OneWorkload:
         self._control.emit(job, "Normal", "CreatedWorkload", f"Created Workload: {key}")
 
     def _name(self, job: Job) -> str:
-        return name_of_workload(job.kind, job.manifest)
+        extra = job.kind.slice_part(job.manifest) if self.is_elastic(job) else ""
+        return name_of_workload(job.kind, job.manifest, extra)
 
     def _manifest(self, job: Job, priority: Priority) -> JsonObject:
-        return build_workload(job.kind, job.manifest, priority, label_keys_to_copy=self._settings.label_keys_to_copy)
+        annotations: dict[str, str] = {}
+        if self.is_elastic(job):
+            owned = [s for s in self._store.owned_by("workload", job.uid) if not is_finished(workload_of(s))]
+            annotations = slice_annotations(self._name(job), owned)
+        return build_workload(
+            job.kind,
+            job.manifest,
+            priority,
+            label_keys_to_copy=self._settings.label_keys_to_copy,
+            name=self._name(job),
+            more_annotations=annotations,
+        )
 
     async def _name_taken(self, job: Job) -> NoReturn:
         """Ours from an attempt whose answer was lost, or somebody else's. Always raises TryAgain."""

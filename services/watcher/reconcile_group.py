@@ -28,11 +28,11 @@ class GroupReconciler(JobReconciler):
         self._untold: dict[str, float] = {}
         """When it was noticed that a workload does not know of all pods that have succeeded, by its uid."""
 
-    async def look_at(self, kind: JobKind, lane: LaneKey) -> float | None:
+    async def reconcile(self, kind: JobKind, lane: LaneKey) -> float | None:
         if self._is_ending(lane.namespace) and (job := self._control.load(kind, lane)) is not None:
             going = {pod.metadata.uid for pod in members(job.manifest) if is_deleting(pod)}
             await self._control.let_go(one for one in self._control.pods_of(job) if one.uid in going)
-        return await super().look_at(kind, lane)
+        return await super().reconcile(kind, lane)
 
     async def _with_workload(self, job: Job, stored: Stored) -> float | None:
         again = await super()._with_workload(job, stored)

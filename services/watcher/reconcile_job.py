@@ -25,13 +25,14 @@ One pass looks at the newest copies and ends at the first step that applies; its
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 from opentelemetry.trace import Tracer
 
 from services.watcher.build_workload import pod_sets_of_workload
+from services.watcher.elastic_slices import ElasticPods, elastic
 from services.watcher.job_control import EVICTED_DUE_TO, Job, JobControl, StopReason, job_of
 from services.watcher.job_runs import JobRuns
 from services.watcher.lane_keys import owner_lane
@@ -60,12 +61,20 @@ from shared.decide import transitions
 from shared.decide.reclaim import capped
 from shared.jobs.manifest import JsonObject
 from shared.jobs.podset_info import PermanentError
-from shared.jobs.protocol import JobKind
+from shared.jobs.protocol import JobKind, Reference
 from shared.jobs.queue_membership import NestingTooDeep, OwnershipError, Standing
-from shared.jobs.registry import token_of
+from shared.jobs.referred import with_referred
+from shared.kube.client import KubeClient
+from shared.kube.errors import NotFound, Refused
+from shared.kube.resources import Resource
 from shared.telemetry.traces import context_of_job
 
 logger = logging.getLogger(__name__)
+
+
+def lane_of(job: Job) -> LaneKey:
+    """Of a job that is one object."""
+    return LaneKey(job.stored.kind, job.stored.namespace, job.stored.name)
 
 
 class JobReconciler:
@@ -82,6 +91,8 @@ class JobReconciler:
         managed: ManagedJobs,
         runs: JobRuns,
         retention: Retention,
+        pods: ElasticPods,
+        client: KubeClient,
         settings: JobSettings,
         tracer: Tracer,
         now: Callable[[], float],
@@ -94,18 +105,17 @@ class JobReconciler:
         self._managed = managed
         self._runs = runs
         self._retention = retention
+        self._elastic = pods
+        self._client = client
         self._settings = settings
         self._tracer = tracer
         self._now = now
 
-    async def reconcile(self, kind: JobKind, namespace: str, name: str) -> float | None:
-        """One pass over a job; the steps are those of the module."""
-        lane = LaneKey(token_of(kind.group, kind.kind), namespace, name)
-        return await self.look_at(kind, lane)
-
-    async def look_at(self, kind: JobKind, lane: LaneKey) -> float | None:
-        """The pass over whatever job the lane is of."""
+    async def reconcile(self, kind: JobKind, lane: LaneKey) -> float | None:
+        """One pass over the job of a lane; the steps are those of the module."""
         job = self._control.load(kind, lane)
+        if job is not None and (references := kind.refers_to(job.manifest)):
+            job = await self._with_referred(job, references)
         if job is not None and kind.skip(job.manifest, self._settings.gates):
             return None
         if job is None or self._control.is_leaving(job):
@@ -132,7 +142,7 @@ class JobReconciler:
             await self._without_workload(job)
             return None
         # A stop on the way may have brought a newer view.
-        newest = self._control.load(kind, lane)
+        newest = self._control.reload(job)
         return None if newest is None else await self._with_workload(self._one.seen(newest, matched), matched)
 
     def saw(self, kind: JobKind, stored: Stored) -> None:
@@ -168,6 +178,24 @@ class JobReconciler:
                 await self._finish(stored, names.REASON_OWNER_NOT_FOUND, "The job of the workload is gone")
             await remove_finalizer(self._writer, stored)
 
+    async def _with_referred(self, job: Job, references: Sequence[Reference]) -> Job:
+        """Objects without which its pods cannot be told, read anew: few jobs have any."""
+        found: dict[Reference, JsonObject | None] = {}
+        for reference in references:
+            resource = Resource(
+                reference.group, reference.version, reference.plural, reference.kind, reference.namespaced
+            )
+            namespace = job.stored.namespace if reference.namespaced else ""
+            try:
+                raw = await self._client.get(resource, namespace, reference.name)
+            except NotFound:
+                found[reference] = None
+            except Refused as error:
+                raise TryAgain(f"{reference.kind} {reference.name} cannot be read: {error}") from error
+            else:
+                found[reference] = msgspec.json.decode(raw, type=dict[str, object])
+        return Job(job.kind, job.stored, with_referred(job.manifest, found))
+
     async def _standing(self, job: Job) -> Standing:
         try:
             return await self._managed.standing(job.stored.object.metadata, top_level=self._control.top_level)
@@ -186,7 +214,11 @@ class JobReconciler:
             for stored in self._owned.of(owner_lane(ancestor, job.stored.namespace))
             if not is_finished(workload := workload_of(stored))
         ]
-        if not workloads or not is_admitted(workloads[-1]):
+        # Pods of elastic jobs are held back one by one; only an eviction holds back the whole child.
+        flexible = elastic(job, self._settings.gates) or any(
+            workload.metadata.annotations.get(names.ELASTIC_JOB) == "true" for workload in workloads[-1:]
+        )
+        if not workloads or (is_evicted(workloads[-1]) if flexible else not is_admitted(workloads[-1])):
             await self._control.suspend(
                 job, f"Kueue managed child job suspended: {ancestor.kind} {ancestor.name} is not admitted"
             )
@@ -197,12 +229,12 @@ class JobReconciler:
         if job.kind.finished(job.manifest) is not None:
             await self._control.finalize(job)
             return
-        if job.kind.active(job.manifest):
+        if job.kind.active(job.manifest) and not self._one.is_elastic(job):
             # Its pods have to go before anything is counted for it; their end brings the next pass.
             if not job.kind.suspended(job.manifest):
                 await self._control.stop(job, (), StopReason.NO_MATCHING_WORKLOAD, "The job has no Workload")
             return
-        if not job.kind.suspended(job.manifest):
+        if not job.kind.suspended(job.manifest) and not self._one.is_elastic(job):
             await self._control.stop(job, (), StopReason.NO_MATCHING_WORKLOAD, "The job has no Workload")
         if self._one.is_prebuilt(job):
             raise TryAgain(f"the workload that job {job.key} names is not there, or not for it")
@@ -236,6 +268,8 @@ class JobReconciler:
             reason = names.REASON_SUCCEEDED if finished.success else names.REASON_FAILED
             message = finished.message or ("Job finished successfully" if finished.success else "Job failed")
             await self._finish(stored, reason, message)
+            for slice_ in self._owned.of(lane_of(job)) if self._one.is_elastic(job) else ():
+                await self._finish(slice_, reason, message)
             await self._control.finalize(job)
             return None
         if await self._reclaim(job, stored) or await self._pods_ready(job, stored):
@@ -244,6 +278,10 @@ class JobReconciler:
             return await self._evicted(job, stored)
         if job.kind.suspended(job.manifest):
             await self._suspended(job, stored)
+            return None
+        if self._one.is_elastic(job):
+            # Gates of its pods hold back what was not granted.
+            await self._elastic.ungate(job.stored.namespace, self._owned.of(lane_of(job)))
             return None
         if not is_admitted(workload):
             restore = pod_sets_of_workload(stored.raw)

@@ -154,6 +154,11 @@ def template_info(name: str, count: int, template: JsonObject) -> PodSetInfo:
 def merged_template(template: JsonObject, info: PodSetInfo) -> JsonObject:
     """A copy of the pod template with the info merged in. Raises MergeConflict."""
     own = template_info(info.name, info.count, template)
+    if names.WORKLOAD_SLICE_NAME in info.annotations:
+        # A new slice takes over from whatever slice the template was started for last.
+        stale = {names.WORKLOAD_SLICE_NAME, names.WORKLOAD_ANNOTATION}
+        kept = {key: value for key, value in own.annotations.items() if key not in stale}
+        own = msgspec.structs.replace(own, annotations=kept)
     result = replaced(template, ("metadata", "annotations"), _union("annotations", own.annotations, info.annotations))
     result = replaced(result, ("metadata", "labels"), _union("labels", own.labels, info.labels))
     result = replaced(result, ("spec", "nodeSelector"), _union("nodeSelector", own.node_selector, info.node_selector))

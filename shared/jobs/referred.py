@@ -22,5 +22,10 @@ def referred(job: JsonObject, reference: Reference) -> JsonObject | None:
     return found if isinstance(found, dict) else None
 
 
+def also_referred(job: JsonObject, older: JsonObject) -> JsonObject:
+    """The job with what was read for an older state of it."""
+    return {**job, _KEY: older[_KEY]} if _KEY in older else job
+
+
 def _name(reference: Reference) -> str:
     return f"{reference.group}/{reference.kind}/{reference.name}"

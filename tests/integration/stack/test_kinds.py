@@ -109,9 +109,23 @@ class Cluster:
 async def cluster(stack: Stack, client: KubeClient) -> Cluster:
     made = Cluster(stack, client)
     await made.apply(*(definition(row.kind) for row in ROWS))
-    crds = [f"crd/{row.kind.plural}.{row.kind.group}" for row in ROWS]
-    await stack.cluster.kubectl("wait", "--for=condition=Established", *crds, "--timeout=30s")
+    for row in ROWS:
+        await served(made, row)
     return made
+
+
+async def served(cluster: Cluster, row: Row) -> None:
+    """Returns when objects of the kind can be made."""
+    resource = Resource(row.kind.group, row.kind.version, row.kind.plural, row.kind.kind)
+
+    async def listed() -> bool:
+        try:
+            await cluster.client.list_page(resource)
+        except NotFound:
+            return False
+        return True
+
+    assert await eventually(listed, SECONDS), row
 
 
 async def holds(look: Callable[[], Awaitable[Any]], what: str) -> Any:
@@ -261,9 +275,7 @@ async def test_a_definition_that_goes_and_comes_back(cluster: Cluster, stack: St
     await stack.cluster.kubectl("delete", "crd", crd["metadata"]["name"], "--timeout=60s")
     await stack.wait_ready()
     await cluster.apply(crd)
-    await stack.cluster.kubectl(
-        "wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}", "--timeout=30s"
-    )
+    await served(cluster, row)
     life = Life(cluster, row, "comes-back")
     await life.create()
     await life.admitted()

@@ -73,6 +73,9 @@ class FakeApi:
     def one(self, resource: str, name: str, namespace: str = "team") -> dict[str, Any]:
         return self.objects[(resource, namespace, name)]
 
+    def objects_of(self, resource: str) -> list[dict[str, Any]]:
+        return [found for (plural, _, _), found in self.objects.items() if plural == resource]
+
     def created(self, plural: str) -> list[dict[str, Any]]:
         return [call.body for call in self.calls if call.verb == "create" and call.plural == plural]
 

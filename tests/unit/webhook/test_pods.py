@@ -12,7 +12,7 @@ from services.webhook.default_job import Surroundings
 from services.webhook.default_pod import UNDER_PARENT, pod_defaults
 from services.webhook.validate_pod import pod_errors
 from shared.config.configuration import Integrations
-from shared.config.feature_gates import DEFAULT_GATES, FeatureGates, resolve
+from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.jobs.pod_role import role_hash
 from tests.unit.webhook.test_default_job import near
 from tests.unit.webhook.test_handlers import handlers
@@ -43,7 +43,7 @@ def test_a_queued_pod_is_held_back_marked_and_kept() -> None:
 
 
 def test_without_topology_there_is_no_gate_for_it() -> None:
-    found = changed(pod(QUEUED), near(), FeatureGates({**resolve({}), "TopologyAwareScheduling": False}))
+    found = changed(pod(QUEUED), near(), FeatureGates(DEFAULT_GATES.states | {"TopologyAwareScheduling": False}))
     assert found["/spec/schedulingGates"] == [ADMISSION]
 
 
