@@ -3,6 +3,7 @@ the admission of that kind. batch/v1 Job is part of the base.
 
 python -m cli.integrations             writes k8s/components/integrations
 python -m cli.integrations --check     exit code 1 and the differing names if anything is stale
+python -m cli.integrations --out FOLDER --framework example.com/kind     the component of a kind that another package brings
 """
 
 import argparse
@@ -15,7 +16,7 @@ import yaml
 
 from shared.api import names
 from shared.jobs.protocol import JobKind
-from shared.jobs.registry import INTEGRATED, review_path
+from shared.jobs.registry import BUILT_IN, INTEGRATED, review_path
 
 Manifest = dict[str, Any]
 
@@ -92,10 +93,11 @@ def optional(kinds: Iterable[JobKind] = INTEGRATED) -> list[JobKind]:
     return [kind for kind in kinds if kind.framework != BASE]
 
 
-def rendered() -> dict[str, str]:
-    """Path below the folder to content."""
+def rendered(frameworks: Iterable[str] = ()) -> dict[str, str]:
+    """Path below the folder to content; of all built-in kinds unless some are named."""
+    wanted = set(frameworks)
     files: dict[str, str] = {}
-    for kind in optional():
+    for kind in [k for k in INTEGRATED if k.framework in wanted] if wanted else optional(BUILT_IN):
         name = component(kind.framework)
         patches = [
             {
@@ -124,16 +126,16 @@ def rendered() -> dict[str, str]:
     return files
 
 
-def differing(folder: Path) -> list[str]:
+def differing(folder: Path, frameworks: Iterable[str] = ()) -> list[str]:
     """Files that are missing, stale or not generated any more."""
-    wanted = rendered()
+    wanted = rendered(frameworks)
     present = {str(path.relative_to(folder)): path.read_text() for path in folder.glob("*/*.yaml")}
     return sorted(name for name in wanted.keys() | present.keys() if wanted.get(name) != present.get(name))
 
 
-def write(folder: Path) -> list[str]:
+def write(folder: Path, frameworks: Iterable[str] = ()) -> list[str]:
     """Makes the folder current; returns the names of the files that changed."""
-    changed, wanted = differing(folder), rendered()
+    changed, wanted = differing(folder, frameworks), rendered(frameworks)
     for name in changed:
         if name in wanted:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -147,13 +149,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m cli.integrations", description=__doc__)
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the components")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file differs")
+    parser.add_argument("--framework", action="append", default=[], help="only of these kinds")
     options = parser.parse_args(arguments)
+    if unknown := set(options.framework) - {kind.framework for kind in INTEGRATED}:
+        parser.error(f"no package brings {', '.join(sorted(unknown))}")
     if options.check:
-        stale = differing(options.out)
+        stale = differing(options.out, options.framework)
         for name in stale:
             print(f"{options.out / name} differs from shared/jobs: run `make integrations`", file=sys.stderr)
         return 1 if stale else 0
-    for name in write(options.out):
+    for name in write(options.out, options.framework):
         print(options.out / name)
     return 0
 

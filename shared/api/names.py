@@ -221,3 +221,6 @@ POD_INDEX_OFFSET: Final = f"{GROUP}/pod-index-offset"
 RAYCLUSTER_GENERATION: Final = f"{GROUP}/raycluster-generation"
 RUNTIME_PATCH_MANAGER: Final = f"{GROUP}/manager"
 """Who writes the entry of a TrainJob's `runtimePatches` that is ours."""
+
+JOB_KIND_PLUGINS: Final = "sluice.job_kinds"
+"""The group of entry points by which other packages bring kinds of jobs; the name of an entry point is the framework's in the configuration."""

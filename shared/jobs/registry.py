@@ -6,6 +6,7 @@ A kind is *known* when Kueue's API knows it (integrated here or not): the search
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from shared.jobs import plugins
 from shared.jobs.batch_job import BatchJob
 from shared.jobs.jobset import JobSet
 from shared.jobs.pod import PlainPod
@@ -22,7 +23,7 @@ class OwnerKind(NamedTuple):
     kind: str
 
 
-INTEGRATED: tuple[JobKind, ...] = (
+BUILT_IN: tuple[JobKind, ...] = (
     BatchJob(),
     JobSet(),
     TF_JOB,
@@ -36,6 +37,8 @@ INTEGRATED: tuple[JobKind, ...] = (
     RayService(),
     PlainPod(),
 )
+INTEGRATED: tuple[JobKind, ...] = (*BUILT_IN, *plugins.found(BUILT_IN))
+"""With the kinds that other packages bring."""
 
 _ELSEWHERE: dict[OwnerKind, str] = {
     OwnerKind("trainer.kubeflow.org/v1alpha1", "TrainJob"): "trainjobs",

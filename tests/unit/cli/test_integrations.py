@@ -8,7 +8,7 @@ import pytest
 
 from cli import integrations
 from cli.installation import Wanted, _enabled
-from shared.jobs.registry import INTEGRATED
+from shared.jobs.registry import BUILT_IN
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -18,7 +18,7 @@ def test_the_files_are_current() -> None:
 
 
 def test_each_integration_has_a_component_of_its_own() -> None:
-    names = [integrations.component(kind.framework) for kind in INTEGRATED]
+    names = [integrations.component(kind.framework) for kind in BUILT_IN]
     assert len(set(names)) == len(names)
     assert {path.partition("/")[0] for path in integrations.rendered()} == set(names) - {"job"}
 
