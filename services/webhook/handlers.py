@@ -32,9 +32,10 @@ from shared.jobs.manifest import JsonObject, items, section
 from shared.jobs.pod import PlainPod
 from shared.jobs.protocol import Circumstances, JobKind
 from shared.jobs.queue_membership import AncestorSearch, OwnershipError
-from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, owner_kind, review_path
+from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, external, owner_kind, review_path
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, NotFound
+from shared.kube.plurals import Plurals
 from shared.kube.resources import Resource
 
 Handler = Callable[[Request], Awaitable[Verdict]]
@@ -55,7 +56,10 @@ class Handlers:
         self._namespaces = configuration.managed_namespaces(configured.namespace(settings.namespace))
         enabled = [kind for kind in INTEGRATED if kind.framework in configuration.integrations.frameworks]
         self._circumstances = Circumstances(gates=self._gates, manage_all=self._manage_all)
-        self._enabled = frozenset(owner_kind(kind) for kind in enabled)
+        self._plurals = Plurals(client)
+        self._enabled = frozenset(owner_kind(kind) for kind in enabled) | external(
+            configuration.integrations.external_frameworks
+        )
 
     def routes(self) -> dict[str, Handler]:
         """Path -> handler."""
@@ -132,9 +136,12 @@ class Handlers:
     async def _walk(self, search: AncestorSearch, namespace: str) -> None:
         while owner := search.next_owner():
             api_version, _, version = owner.api_version.rpartition("/")
-            plural = KNOWN[OwnerKind(owner.api_version, owner.kind)]
-            resource = Resource(api_version, version, plural, owner.kind, True)
+            plural = KNOWN.get(OwnerKind(owner.api_version, owner.kind))
             try:
+                if plural is not None:
+                    resource = Resource(api_version, version, plural, owner.kind, True)
+                else:
+                    resource = await self._plurals.resource(api_version, version, owner.kind)
                 body = await self._client.get(resource, namespace, owner.name)
                 search.found(decode(_Anything, body).metadata)
             except NotFound:

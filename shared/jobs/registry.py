@@ -51,6 +51,12 @@ _ELSEWHERE: dict[OwnerKind, str] = {
 }
 
 
+def external(frameworks: Iterable[str]) -> frozenset[OwnerKind]:
+    """Kinds that other managers integrate, which a configuration names as `Kind.version.group`."""
+    parts = (name.split(".", 2) for name in frameworks)
+    return frozenset(OwnerKind(f"{group}/{version}", kind) for kind, version, group in parts)
+
+
 def owner_kind(kind: JobKind) -> OwnerKind:
     """How owner references name an integrated kind."""
     return OwnerKind(f"{kind.group}/{kind.version}" if kind.group else kind.version, kind.kind)

@@ -15,6 +15,7 @@ import yaml
 
 from shared.jobs.jobset import JobSet
 from shared.jobs.protocol import JobKind
+from shared.jobs.training_job import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB, TrainingJob
 from tests.integration.stack.manifests import Manifest
 
 PUBLISHED = Path(__file__).resolve().parents[4] / "shared" / "crds"
@@ -95,6 +96,27 @@ def _jobs(**active: int) -> Manifest:
     return {"replicatedJobsStatus": [{"name": name, "active": count, **zero} for name, count in active.items()]}
 
 
+def _training(kind: TrainingJob, specs: str, **pods: int) -> Row:
+    """A kind of a training operator, with replicas by type."""
+    templates = {type_: {"replicas": count, "template": {"spec": pod_spec()}} for type_, count in pods.items()}
+
+    def status(active: bool, condition: str) -> Manifest:
+        replicas = {type_: {"active": count if active else 0} for type_, count in pods.items()}
+        return {"replicaStatuses": replicas, "conditions": [_condition(condition, condition.lower())]}
+
+    return Row(
+        kind=kind,
+        spec={"runPolicy": {}, specs: templates},
+        pod_sets={type_.lower(): count for type_, count in pods.items()},
+        suspended=("spec", "runPolicy", "suspend"),
+        templates=lambda job: [job["spec"][specs][type_]["template"] for type_ in pods],
+        running=status(True, "Running"),
+        stopped=status(False, "Suspended"),
+        succeeded=status(False, "Succeeded"),
+        failed=status(False, "Failed"),
+    )
+
+
 ROWS: tuple[Row, ...] = (
     Row(
         kind=JobSet(),
@@ -106,4 +128,10 @@ ROWS: tuple[Row, ...] = (
         succeeded={**_jobs(driver=0, workers=0), "conditions": [_condition("Completed", "all done")]},
         failed={**_jobs(driver=0, workers=0), "conditions": [_condition("Failed", "it broke")]},
     ),
+    _training(PYTORCH_JOB, "pytorchReplicaSpecs", Master=1, Worker=2),
+    _training(TF_JOB, "tfReplicaSpecs", Chief=1, PS=1, Worker=2),
+    _training(XGBOOST_JOB, "xgbReplicaSpecs", Master=1, Worker=1),
+    _training(PADDLE_JOB, "paddleReplicaSpecs", Master=1, Worker=1),
+    _training(JAX_JOB, "jaxReplicaSpecs", Worker=2),
+    _training(MPI_JOB, "mpiReplicaSpecs", Launcher=1, Worker=2),
 )

@@ -42,6 +42,8 @@ class FakeApi:
         self.poison: set[str] = set()
         """Names of objects whose patches make the caller's code fail."""
         self.is_active = True
+        self.served: dict[str, list[dict[str, Any]]] = {}
+        """What discovery tells, by path."""
         self._faults: deque[tuple[str, ApiError, bool, Callable[[], None] | None]] = deque()
 
     def may_write(self) -> bool:
@@ -85,6 +87,13 @@ class FakeApi:
         if found is None:
             raise NotFound(404, "NotFound", name)
         return json.dumps(found).encode()
+
+    async def discover(self, path: str) -> bytes:
+        """Kinds that somebody has put objects of."""
+        self._fault("get", before=True)
+        if path not in self.served:
+            raise NotFound(404, "NotFound", path)
+        return json.dumps({"resources": self.served[path]}).encode()
 
     async def create(self, resource: Resource, namespace: str, body: bytes, **_: Any) -> bytes:
         landed = self._fault("create", before=True)
