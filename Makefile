@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SCENARIOS ?= $(if $(wildcard ../shared/scenarios),../shared/scenarios,tests/conformance/scenarios)
 
-.PHONY: help setup up demo down test test-unit simulate simulate-mutations chaos lint format load bench-engine conformance conformance-selfcheck crds docs lock clean
+.PHONY: help setup up demo down test test-unit simulate simulate-mutations chaos lint format load bench-engine conformance conformance-selfcheck crds integrations docs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -55,6 +55,7 @@ lint: $(STAMP) ## ruff, mypy --strict, import contracts, generated files current
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m cli.crds --check
+	@$(BIN)/python -m cli.integrations --check
 	@$(BIN)/python -m cli.event_docs --check
 	@$(BIN)/python -m cli.asyncapi --check
 
@@ -76,6 +77,9 @@ conformance-selfcheck: $(STAMP) ## Alter each expectation and demand that its ca
 
 crds: $(STAMP) ## Generate k8s/crds from shared/api
 	@$(BIN)/python -m cli.crds
+
+integrations: $(STAMP) ## Generate k8s/components/integrations from shared/jobs
+	@$(BIN)/python -m cli.integrations
 
 docs: $(STAMP) ## Generate docs/events.md and docs/asyncapi.yaml from the Structs
 	@$(BIN)/python -m cli.event_docs

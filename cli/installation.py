@@ -16,8 +16,10 @@ from typing import Any
 import msgspec
 import yaml
 
+from cli import integrations
 from shared.api import names
 from shared.api.selectors import LabelSelector
+from shared.jobs.protocol import JobKind
 from shared.kube import resources
 from shared.kube.client import KubeClient, connect
 from shared.kube.credentials import CredentialsError
@@ -76,6 +78,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     webhook_ca: bytes = b""
     managed_namespaces: LabelSelector = LabelSelector()
     """Whose Jobs are reviewed."""
+    frameworks: tuple[str, ...] = ()
+    """Integrations that are enabled; batch/job is always there."""
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +98,7 @@ async def prepare(wanted: Wanted) -> Prepared:
                 _identity(client, wanted), _namespace(client, wanted.namespace), _crds(client, wanted)
             )
             if "rbac" in wanted.parts:
-                await _rbac(client, wanted.namespace)
+                await _rbac(client, wanted)
             if "webhooks" in wanted.parts:
                 await _webhooks(client, wanted, identity)
         except ApiError as error:
@@ -183,9 +187,13 @@ async def _established(client: KubeClient, crd: str) -> None:
         raise InstallError(f"CRD {crd} is not established after {ESTABLISHED_S:.0f} s") from error
 
 
-async def _rbac(client: KubeClient, namespace: str) -> None:
-    for manifest in _read(MANIFESTS / "rbac"):
-        await _apply(client, _in_namespace(manifest, namespace))
+async def _rbac(client: KubeClient, wanted: Wanted) -> None:
+    for manifest in (*_read(MANIFESTS / "rbac"), *(m for kind in _enabled(wanted) for m in integrations.roles(kind))):
+        await _apply(client, _in_namespace(manifest, wanted.namespace))
+
+
+def _enabled(wanted: Wanted) -> list[JobKind]:
+    return [kind for kind in integrations.optional() if kind.framework in wanted.frameworks]
 
 
 def _in_namespace(manifest: Manifest, namespace: str) -> Manifest:
@@ -216,7 +224,8 @@ async def _webhooks(client: KubeClient, wanted: Wanted, identity: Prepared) -> N
 def pointed_webhooks(manifest: Manifest, wanted: Wanted, user: str) -> Manifest:
     """A webhook configuration that calls `webhook_url`, skips what `user` writes, and reviews Jobs of managed namespaces only."""
     webhooks = []
-    for webhook in manifest["webhooks"]:
+    verb = "mutate" if manifest["kind"].startswith("Mutating") else "validate"
+    for webhook in (*manifest["webhooks"], *(integrations.webhook(kind, verb) for kind in _enabled(wanted))):
         condition = {
             "name": names.NOT_THE_WATCHER,
             "expression": f"request.userInfo.username != {msgspec.json.encode(user).decode()}",

@@ -113,10 +113,12 @@ class Stack:
         console: Console | None = None,
         settings: Mapping[str, str] | None = None,
         services: tuple[str, ...] = SERVICES,
+        integrations: tuple[str, ...] = (),
     ) -> None:
         self._console = console if console is not None else Console(stderr=True, highlight=False)
         self._settings = dict(settings or {})
         self._names = services
+        self._integrations = integrations
         self._temporary = tempfile.TemporaryDirectory(prefix="sluice-", ignore_cleanup_errors=True)
         self.folder = Path(self._temporary.name)
         options = cluster if cluster is not None else ClusterOptions()
@@ -151,7 +153,7 @@ class Stack:
                 group.create_task(self.cluster.start())
                 group.create_task(self.nats.__aenter__())
         with self._step("CRDs, RBAC and webhook configuration", usual=3):
-            await self.cluster.kubectl("apply", "--server-side", "-k", str(ROOT / "k8s" / "local"))
+            await self.cluster.kubectl("apply", "--server-side", "-k", str(self._manifests()))
             await self.cluster.kubectl(
                 "wait", "--for=condition=Established", "crd", "-l", "app.kubernetes.io/part-of=sluice"
             )
@@ -160,6 +162,22 @@ class Stack:
             for name in self._names:
                 await self.add(name)
             await self.wait_ready()
+
+    def _manifests(self) -> Path:
+        """A kustomization of the base and the components of the integrations, which are folders of k8s/components/integrations."""
+        k8s = ROOT / "k8s"
+        if not self._integrations:
+            return k8s / "local"
+        made = self.folder.resolve() / "manifests"
+        made.mkdir()
+
+        def at(path: Path) -> str:
+            return os.path.relpath(path, made)
+
+        components = [at(k8s / "components" / "integrations" / name) for name in self._integrations]
+        lists = {"resources": [at(k8s / "local")], "components": components}
+        (made / "kustomization.yaml").write_text(msgspec.json.encode({"kind": "Kustomization", **lists}).decode())
+        return made
 
     async def add(self, name: str) -> str:
         """One more instance of a service; returns the instance's name, before it is ready. The first is named like the service."""

@@ -5,6 +5,7 @@ It wires lanes, the decision log, commands, the job reconciler and the two kinds
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from opentelemetry.trace import Tracer
 from prometheus_client import CollectorRegistry, Gauge
@@ -13,18 +14,23 @@ from services.watcher.admission_events import AdmissionEvents
 from services.watcher.commands import CommandRunner
 from services.watcher.creation_latency import Created, not_measured
 from services.watcher.decisions import DecisionLog
-from services.watcher.job_control import JobControl, job_of
+from services.watcher.elastic_slices import ElasticPods
+from services.watcher.group_workload import GroupWorkload
+from services.watcher.job_control import JobControl
 from services.watcher.job_runs import JobRuns
 from services.watcher.kubernetes_events import WORKLOAD_CONTROLLER, EventRecorder, Regarding
-from services.watcher.lane_keys import workload_lane
+from services.watcher.lane_keys import POD_GROUP, pod_lane, workload_lane
 from services.watcher.lanes import LaneKey, Lanes, Urgency
 from services.watcher.managed_jobs import JobSettings, ManagedJobs, job_settings
 from services.watcher.object_writer import ObjectWriter
 from services.watcher.one_workload import OneWorkload
 from services.watcher.outcomes import OutcomePublisher
 from services.watcher.owned_workloads import OwnedWorkloads
+from services.watcher.pod_control import GroupControl, PodControl
+from services.watcher.pod_members import PodMembers
 from services.watcher.provisioning_objects import ProvisioningObjects
 from services.watcher.public_events import PublicEvents
+from services.watcher.reconcile_group import GroupReconciler
 from services.watcher.reconcile_job import JobReconciler
 from services.watcher.retention import Retention
 from services.watcher.settings import WatcherSettings
@@ -33,8 +39,9 @@ from services.watcher.workload_state import is_admitted, is_evicted, is_finished
 from shared.api.workload import Workload
 from shared.bus.interface import GatewayBus
 from shared.config.configuration import Configured
+from shared.jobs.pod import PodGroup
 from shared.jobs.protocol import JobKind
-from shared.jobs.registry import integrated, job_kind
+from shared.jobs.registry import integrated, token_of
 from shared.kube.client import KubeClient
 from shared.kube.resources import Resource
 from shared.kube.write_budget import WriteBudget
@@ -65,7 +72,9 @@ class Gateway:
         enabled = integrated(jobs.frameworks)
         self._store = store
         self._begun = False
-        self._kinds: dict[str, JobKind] = {kind.kind: kind for kind in enabled.values()}
+        self._kinds: dict[str, JobKind] = {token_of(kind.group, kind.kind): kind for kind in enabled.values()}
+        """By their token in the store; a group of pods, which is no object, has one all the same."""
+        self._tokens = tuple(self._kinds)
         self._lanes = Lanes(settings.lane_workers)
         self._writer = ObjectWriter(store, client)
         self._outcomes = OutcomePublisher(bus, may_speak=lambda: client.may_write())
@@ -78,22 +87,40 @@ class Gateway:
         self._public = PublicEvents(bus, store, shard=settings.shard, now=now)
         self._owned = OwnedWorkloads(store)
         self._managed = ManagedJobs(store, client, jobs, enabled)
+        self._groups = PodMembers(store)
         runs = JobRuns(now)
         events = AdmissionEvents(self._recorder, self._public, store)
         control = JobControl(store, self._writer, self._recorder, runs, tracer)
-        self._reconciler = JobReconciler(
-            store=store,
-            writer=self._writer,
-            control=control,
-            one=OneWorkload(store, client, self._writer, control, jobs, tracer, created),
-            owned=self._owned,
-            managed=self._managed,
-            runs=runs,
-            retention=Retention(client, control, self._recorder, jobs, now),
-            settings=jobs,
-            tracer=tracer,
-            now=now,
-        )
+        pods = PodControl(store, client, self._writer, self._recorder, runs, tracer, now)
+        groups = GroupControl(self._groups, store, client, self._writer, self._recorder, runs, tracer, now)
+
+        def parts(control: JobControl, one: type[OneWorkload]) -> dict[str, Any]:
+            return {
+                "store": store,
+                "writer": self._writer,
+                "control": control,
+                "one": one(store, client, self._writer, control, jobs, tracer, now, created),
+                "owned": self._owned,
+                "managed": self._managed,
+                "runs": runs,
+                "retention": Retention(store, client, control, self._recorder, jobs, now),
+                "pods": ElasticPods(client),
+                "client": client,
+                "settings": jobs,
+                "tracer": tracer,
+                "now": now,
+            }
+
+        self._reconciler = JobReconciler(**parts(control, OneWorkload))
+        self._controls: dict[str, JobControl] = {"pod": pods, POD_GROUP: groups}
+        self._reconcilers = {
+            "pod": JobReconciler(**parts(pods, OneWorkload)),
+            POD_GROUP: GroupReconciler(**parts(groups, GroupWorkload)),
+        }
+        """Of jobs that are no objects with a template; all others have the same one."""
+        self._control = control
+        if "pod" in self._kinds:
+            self._kinds[POD_GROUP] = PodGroup()
         self._log = DecisionLog(
             bus=bus,
             store=store,
@@ -178,21 +205,31 @@ class Gateway:
         """A change of the store, own writes included: queues what has to be looked at again."""
         self._public.changed(change)
         match change.kind:
-            case "job":
-                if change.new is not None:
-                    self._reconciler.saw(self._kinds["Job"], change.new)
-                self._job_changed(change.subject)
             case "workload":
                 self._workload_changed(change)
-            case "namespace":
-                for stored in self._store.in_namespace("job", change.subject.name) if self._begun else ():
-                    self._job_changed(stored)
+            case "namespace" if self._begun:
+                for token in self._tokens:
+                    for stored in self._store.in_namespace(token, change.subject.name):
+                        self._job_changed(stored)
             case "workloadpriorityclass" | "priorityclass" | "resourceflavor" if change.old is None and self._begun:
                 # Before, every job is still to be looked at anyway.
                 self._retry_waiting()
+            case "pod" if "pod" in self._kinds:
+                for lane in self._groups.changed(change):
+                    self._look_at(lane)
+            case token if (kind := self._kinds.get(token)) is not None:
+                if change.new is not None:
+                    self._reconciler.saw(kind, change.new)
+                self._job_changed(change.subject)
+
+    @staticmethod
+    def _lane(stored: Stored) -> LaneKey:
+        if stored.kind == "pod":
+            return pod_lane(stored.object.metadata)
+        return LaneKey(stored.kind, stored.namespace, stored.name)
 
     def _job_changed(self, stored: Stored) -> None:
-        lane = LaneKey("Job", stored.namespace, stored.name)
+        lane = self._lane(stored)
         if self._managed.may_be_managed(stored.object.metadata) or self._owned.has(lane):
             self._look_at(lane)
 
@@ -201,19 +238,25 @@ class Gateway:
         metadata = change.subject.object.metadata
         lane = workload_lane(metadata)
         owner = metadata.controller_owner()
+        if lane.kind == POD_GROUP or owner is None:
+            # Of a group, or one whose name a group needs.
+            group = LaneKey(POD_GROUP, lane.namespace, change.subject.name)
+            if self._groups.has(group):
+                self._look_at(group)
         if owner is None:
             if change.new is not None:
                 self._look_for_owner(lane)
             return
         self._look_at(lane)
-        for child in self._store.owned_by("job", owner.uid):
-            self._look_at(LaneKey("Job", child.namespace, child.name))
+        for token in self._tokens:
+            for child in self._store.owned_by(token, owner.uid):
+                self._look_at(self._lane(child))
 
     def _retry_waiting(self) -> None:
-        for stored in self._store.of_kind("job"):
-            lane = LaneKey("Job", stored.namespace, stored.name)
-            if self._managed.may_be_managed(stored.object.metadata) and stored.raw:
-                self._look_at(lane)
+        for token in self._tokens:
+            for stored in self._store.of_kind(token):
+                if self._managed.may_be_managed(stored.object.metadata) and stored.raw:
+                    self._look_at(self._lane(stored))
 
     def _look_at(self, lane: LaneKey) -> None:
         kind = self._kinds.get(lane.kind)
@@ -221,7 +264,7 @@ class Gateway:
             return
 
         async def run() -> None:
-            again = await self._reconciler.reconcile(kind, lane.namespace, lane.name)
+            again = await self._reconcilers.get(lane.kind, self._reconciler).reconcile(kind, lane)
             if again is not None:
                 self._lanes.later(lane, run, delay_s=again, urgency=Urgency.STOP, name=_RECONCILE)
 
@@ -231,15 +274,12 @@ class Gateway:
         self._look_at(workload_lane(workload.metadata))
 
     def _pods_are_ready(self, workload: Workload) -> bool:
-        owner = workload.metadata.controller_owner()
-        kind = None if owner is None else job_kind(owner.api_version, owner.kind)
-        if owner is None or kind is None:
+        lane, owner = workload_lane(workload.metadata), workload.metadata.controller_owner()
+        kind = self._kinds.get(lane.kind)
+        job = None if kind is None else self._controls.get(lane.kind, self._control).load(kind, lane)
+        if kind is None or job is None or (owner is not None and job.uid != owner.uid):
             return False
-        stored = self._store.get("job", workload.metadata.namespace, owner.name)
-        if stored is None or stored.uid != owner.uid:
-            return False
-        manifest = job_of(kind, stored).manifest
-        return not kind.suspended(manifest) and kind.pods_ready(manifest)
+        return not kind.suspended(job.manifest) and kind.pods_ready(job.manifest)
 
     def _look_for_owner(self, lane: LaneKey) -> None:
         async def run() -> None:

@@ -3,7 +3,7 @@
 Labels and annotations are copied at creation only. The complete raw templates are kept, since restoring a job needs all of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -18,6 +18,7 @@ from shared.jobs.protocol import JobKind, JobPodSet
 from shared.jobs.registry import owner_kind
 
 _MAX_POD_SETS = 18
+NO_ANNOTATIONS: Mapping[str, str] = {}
 _INT32_MAX = 2**31 - 1
 
 
@@ -30,10 +31,14 @@ class Priority(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-def name_of_workload(kind: JobKind, job: JsonObject) -> str:
-    """The name that the job's Workload has to have."""
+def name_of_workload(kind: JobKind, job: JsonObject, extra: str = "") -> str:
+    """The name that the job's Workload has to have. `extra` tells the slices of an elastic job apart."""
     return workload_name(
-        kind=kind.kind, group=kind.group, name=text(job, "metadata", "name"), uid=text(job, "metadata", "uid")
+        kind=kind.kind,
+        group=kind.group,
+        name=text(job, "metadata", "name"),
+        uid=text(job, "metadata", "uid"),
+        extra=extra,
     )
 
 
@@ -90,9 +95,15 @@ def build_spec(job: JsonObject, pod_sets: Iterable[JobPodSet], priority: Priorit
 
 
 def build_workload(
-    kind: JobKind, job: JsonObject, priority: Priority, *, label_keys_to_copy: Iterable[str] = ()
+    kind: JobKind,
+    job: JsonObject,
+    priority: Priority,
+    *,
+    label_keys_to_copy: Iterable[str] = (),
+    name: str = "",
+    more_annotations: Mapping[str, str] = NO_ANNOTATIONS,
 ) -> JsonObject:
-    """The Workload to create. Raises PermanentError."""
+    """The Workload to create. `name`: another one than the ordinary. Raises PermanentError."""
     labels = {key: value for key in label_keys_to_copy if (value := text(job, "metadata", "labels", key))}
     uid = text(job, "metadata", "uid")
     if not label_value_errors(uid):
@@ -101,9 +112,9 @@ def build_workload(
         key: value
         for key, value in texts(job, "metadata", "annotations").items()
         if key.startswith(names.PROVISIONING_ANNOTATION_PREFIX) or (key == names.ADMISSION_GATED_BY and value)
-    }
+    } | dict(more_annotations)
     metadata: JsonObject = {
-        "name": name_of_workload(kind, job),
+        "name": name or name_of_workload(kind, job),
         "namespace": text(job, "metadata", "namespace"),
         "labels": labels,
         "finalizers": [names.RESOURCE_IN_USE],

@@ -50,6 +50,12 @@ class Job(ApiStruct, frozen=True, kw_only=True):
         return any(c.type in ("Complete", "Failed") and c.status == "True" for c in self.status.conditions)
 
 
+class JobObject(ApiStruct, frozen=True, kw_only=True):
+    """Any other kind of job: all that is the same in each of them. Its integration reads the bytes."""
+
+    metadata: ObjectMeta
+
+
 class Namespace(ApiStruct, frozen=True, kw_only=True):
     """v1 Namespace: its labels."""
 

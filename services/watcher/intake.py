@@ -18,7 +18,7 @@ from functools import partial
 
 import msgspec
 
-from services.watcher.kinds import KINDS, Stored, WatchedKind, read
+from services.watcher.kinds import Stored, WatchedKind, read
 from services.watcher.store import Store
 from shared.bus.interface import Bus, StreamsLost
 from shared.kube.client import KubeClient
@@ -75,21 +75,21 @@ class Intake:
         self._absences: dict[str, int] = {}
         self._reported: dict[tuple[str, str, str], int] = {}
         self._dead_letters: asyncio.Queue[Malformed] = asyncio.Queue(maxsize=1000)
-        self._fresh = {token: asyncio.Event() for token in KINDS}
+        self._fresh = {token: asyncio.Event() for token in store.watched}
         self._watches = {
             token: ListWatch(
-                client, kind.resource, partial(read, token), _version_of,
+                client, kind.resource, partial(read, token, kinds=store.watched), _version_of,
                 on_malformed=partial(self._unreadable, kind), query=kind.query, timing=timing,
             )
-            for token, kind in KINDS.items()
+            for token, kind in store.watched.items()
         }  # fmt: skip
 
     async def run(self) -> None:
         """Follow all kinds until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._send_dead_letters())
-            for token in KINDS:
-                group.create_task(self._follow(KINDS[token]), name=f"watch {token}")
+            for token, kind in self._store.watched.items():
+                group.create_task(self._follow(kind), name=f"watch {token}")
 
     async def relist(self) -> None:
         """List every kind again; returns when the store holds lists that began after this call. A required kind that cannot be listed is waited for."""
@@ -99,10 +99,16 @@ class Intake:
         for fresh in self._fresh.values():
             await fresh.wait()
 
+    def optional(self, token: str) -> bool:
+        """Whether a cluster may be without this kind."""
+        return self._store.watched[token].optional
+
     def report(self, stored: Stored, error: str) -> None:
         """Like a malformed object: it could be read, but not used."""
         self._unreadable(
-            KINDS[stored.kind], ObjectReference(stored.namespace, stored.name, stored.uid, stored.version), error
+            self._store.watched[stored.kind],
+            ObjectReference(stored.namespace, stored.name, stored.uid, stored.version),
+            error,
         )
 
     async def _follow(self, kind: WatchedKind) -> None:
@@ -160,7 +166,7 @@ class Intake:
     def _up(self, token: str) -> None:
         self._absences.pop(token, None)
         if self.down.pop(token, None) is not None:
-            log.info("watching %s again", KINDS[token].resource.plural)
+            log.info("watching %s again", self._store.watched[token].resource.plural)
 
     def _unreadable(self, kind: WatchedKind, reference: ObjectReference, error: str) -> None:
         key = (kind.token, reference.namespace, reference.name)

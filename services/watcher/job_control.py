@@ -1,11 +1,13 @@
 """Starts and stops jobs: the writes that `shared.jobs` asks for, in order, each bound to the state of the job that it was computed from."""
 
+from enum import StrEnum
+
 import msgspec
 from opentelemetry.trace import Tracer
 
 from services.watcher.job_runs import JobRuns
 from services.watcher.kubernetes_events import JOB_CONTROLLER_SUFFIX, EventRecorder, EventType, Regarding
-from services.watcher.lanes import TryAgain
+from services.watcher.lanes import LaneKey, TryAgain
 from services.watcher.object_writer import ObjectWriter, Rejected
 from services.watcher.patches import Refusal
 from services.watcher.start_info import pod_set_infos
@@ -15,10 +17,23 @@ from shared.api.workload import Workload
 from shared.jobs.manifest import JsonObject, text
 from shared.jobs.podset_info import MissingFlavor
 from shared.jobs.protocol import JobKind, JobPodSet, StopStep
+from shared.jobs.referred import also_referred
 from shared.jobs.registry import owner_kind
 from shared.telemetry.traces import context_of_job
 
 _MOST_STEPS = 8
+
+
+EVICTED_DUE_TO = "WorkloadEvictedDueTo"
+"""The reason to stop a job whose workload was evicted begins with this and ends with that of the eviction."""
+
+
+class StopReason(StrEnum):
+    """Why else a job is stopped."""
+
+    WORKLOAD_DELETED = "WorkloadDeleted"
+    NO_MATCHING_WORKLOAD = "NoMatchingWorkload"
+    NOT_ADMITTED = "NotAdmitted"
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -43,6 +58,12 @@ def job_of(kind: JobKind, stored: Stored) -> Job:
     if stored.raw:
         return Job(kind, stored, msgspec.json.decode(stored.raw, type=dict[str, object]))
     return Job(kind, stored, msgspec.to_builtins(stored.object))
+
+
+def renewed(job: Job, stored: Stored) -> Job:
+    """A newer state of the job, with the objects that it refers to as they were read last."""
+    newer = job_of(job.kind, stored)
+    return Job(newer.kind, stored, also_referred(newer.manifest, job.manifest))
 
 
 class JobControl:
@@ -78,14 +99,18 @@ class JobControl:
             span.set_attribute("job", job.key)
 
             def plan(stored: Stored) -> JsonObject | Refusal:
-                current = job_of(job.kind, stored)
+                current = renewed(job, stored)
                 if not job.kind.suspended(current.manifest):
                     return {}
                 return job.kind.start(current.manifest, infos)
 
             # Before the write: one that lands without an answer has started the job too.
             self._runs.started(job.uid)
-            result = await self._writer.change(job.stored.kind, job.stored.namespace, job.stored.name, job.uid, plan)
+            where = (job.stored.kind, job.stored.namespace, job.stored.name, job.uid)
+            result = await self._writer.change(*where, plan)
+            if not isinstance(result, Rejected) and result.changed and self._still_held(job):
+                # Of some kinds the pods may not change in the write that lets them run.
+                result = await self._writer.change(*where, plan)
         if isinstance(result, Rejected):
             raise TryAgain(f"job {job.key} cannot be started: {result.why}")
         if result.changed:
@@ -93,7 +118,33 @@ class JobControl:
             cluster_queue = "" if admission is None else admission.cluster_queue
             self.emit(job, "Normal", "Started", f"Admitted by clusterQueue {cluster_queue}")
 
-    async def stop(self, job: Job, restore: tuple[JobPodSet, ...], note: str) -> Job | None:
+    def _still_held(self, job: Job) -> bool:
+        newest = self.reload(job)
+        return newest is not None and newest.uid == job.uid and job.kind.suspended(newest.manifest)
+
+    def load(self, kind: JobKind, lane: LaneKey) -> Job | None:
+        """The job of this lane; None if there is none (any more)."""
+        stored = self._store.get(lane.kind, lane.namespace, lane.name)
+        return None if stored is None else job_of(kind, stored)
+
+    def reload(self, job: Job) -> Job | None:
+        """Its newest view; None if it is gone."""
+        stored = self._store.get(job.stored.kind, job.stored.namespace, job.stored.name)
+        return None if stored is None else renewed(job, stored)
+
+    def is_leaving(self, job: Job) -> bool:
+        """Somebody has asked for its deletion."""
+        return job.stored.object.metadata.deletion_timestamp is not None
+
+    async def finalize(self, job: Job) -> None:
+        """Nothing more is wanted of the job: it may go."""
+
+    top_level = False
+    """The kind has no ancestors that could stand for it."""
+    requeues = True
+    """What was evicted may be admitted again as it is."""
+
+    async def stop(self, job: Job, restore: tuple[JobPodSet, ...], reason: str, note: str) -> Job | None:
         """Hold the job back and restore its templates. Returns its newest view; None if it is gone."""
         for _ in range(_MOST_STEPS):
             step = job.kind.stop(job.manifest, restore)
@@ -105,7 +156,7 @@ class JobControl:
             stored = self._store.get(job.stored.kind, job.stored.namespace, job.stored.name)
             if stored is None or stored.uid != job.uid:
                 return None
-            job = job_of(job.kind, stored)
+            job = renewed(job, stored)
         raise TryAgain(f"job {job.key} does not stay stopped")
 
     async def suspend(self, job: Job, note: str) -> None:
@@ -115,7 +166,7 @@ class JobControl:
             job.stored.namespace,
             job.stored.name,
             job.uid,
-            lambda stored: job.kind.suspend(job_of(job.kind, stored).manifest),
+            lambda stored: job.kind.suspend(renewed(job, stored).manifest),
         )
         if not isinstance(result, Rejected) and result.changed:
             self._runs.stopped(job.uid)
@@ -123,7 +174,7 @@ class JobControl:
 
     async def _write(self, job: Job, restore: tuple[JobPodSet, ...], step: StopStep, note: str) -> bool:
         def plan(stored: Stored) -> JsonObject | Refusal:
-            current = job.kind.stop(job_of(job.kind, stored).manifest, restore)
+            current = job.kind.stop(renewed(job, stored).manifest, restore)
             # Another step than the one we came for: the loop of `stop` takes it.
             return current.patch if current is not None and current.status == step.status else {}
 

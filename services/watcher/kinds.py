@@ -1,11 +1,12 @@
 """The table of watched kinds, and how bytes of the API server become an entry of the watch copy.
 
-One row a kind: its token (as in subjects), its resource, its Struct. Rows that are not on the bus are here for the job integrations.
+One row a kind: its token (as in subjects), its resource, its Struct. Rows that are not on the bus are here for the job integrations: `KINDS` is what every
+gateway watches but for them, `watched_kinds` adds a row for each kind of job that is enabled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from services.watcher.core_kinds import (
     DeviceClass,
     Job,
+    JobObject,
     LimitRange,
     Namespace,
     PodTemplate,
@@ -35,6 +37,9 @@ from shared.api.resource_flavor import ResourceFlavor
 from shared.api.topology import Topology
 from shared.api.workload import PodSet, Workload, WorkloadSpec
 from shared.api.workload_priority_class import WorkloadPriorityClass
+from shared.jobs.pod_view import Pod, is_terminated
+from shared.jobs.protocol import JobKind
+from shared.jobs.registry import token_of
 from shared.kube import resources
 from shared.kube.resources import Resource
 
@@ -57,6 +62,8 @@ ApiObject = (
     | DeviceClass
     | ResourceClaimTemplate
     | Job
+    | JobObject
+    | Pod
 )
 
 
@@ -69,6 +76,8 @@ class WatchedKind(msgspec.Struct, frozen=True, kw_only=True):
     query: dict[str, str] = {}
     optional: bool = False
     on_bus: bool = True
+    job: JobKind | None = None
+    """The integration, of a kind of job."""
 
 
 KINDS: Mapping[str, WatchedKind] = {
@@ -117,6 +126,37 @@ KINDS: Mapping[str, WatchedKind] = {
 }
 
 
+_PODS = WatchedKind(
+    token="pod",
+    resource=resources.PODS,
+    type=Pod,
+    # All others are none of our business, and there may be very many.
+    query={"labelSelector": f"{names.MANAGED_LABEL}=true"},
+    on_bus=False,
+)
+
+
+def watched_kinds(jobs: Iterable[JobKind]) -> dict[str, WatchedKind]:
+    """The table of a gateway in which these kinds of jobs are enabled. A kind of another group than Kubernetes' own may be missing in the cluster,
+    appear later, and disappear."""
+    table = {token: kind for token, kind in KINDS.items() if kind.type is not Job}
+    for job in jobs:
+        token = token_of(job.group, job.kind)
+        row = _PODS if token == _PODS.token else KINDS.get(token)
+        if row is not None:
+            table[token] = msgspec.structs.replace(row, job=job)
+            continue
+        table[token] = WatchedKind(
+            token=token,
+            resource=Resource(job.group, job.version, job.plural, job.kind),
+            type=JobObject,
+            optional="." in job.group,
+            on_bus=False,
+            job=job,
+        )
+    return table
+
+
 class MalformedObject(ValueError):
     """The API server holds an object that is not of the shape its kind promises; the text names the path."""
 
@@ -133,7 +173,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """metadata.resourceVersion."""
     object: ApiObject
     raw: bytes = b""
-    """JSON without managedFields, of unfinished Workloads and Jobs; apiVersion and kind may be missing."""
+    """JSON without managedFields, of unfinished Workloads and Jobs, and of all other jobs; apiVersion and kind may be missing."""
 
     @property
     def key(self) -> str:
@@ -141,9 +181,9 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-def read(token: str, raw: bytes) -> Stored:
+def read(token: str, raw: bytes, kinds: Mapping[str, WatchedKind] = KINDS) -> Stored:
     """The entry for an object as the API server sent it. Raises MalformedObject."""
-    kind = KINDS[token]
+    kind = kinds[token]
     kept = b""
     try:
         found: ApiObject
@@ -152,7 +192,7 @@ def read(token: str, raw: bytes) -> Stored:
             kept = b"" if is_finished(found) else without_managed_fields(raw)
         else:
             found = decode(kind.type, raw)
-            if isinstance(found, Job) and not found.is_finished:
+            if not _is_over(found):
                 kept = without_managed_fields(raw)
         metadata = found.metadata
         version = int(metadata.resource_version)
@@ -164,6 +204,13 @@ def read(token: str, raw: bytes) -> Stored:
         kind=token, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, version=version,
         object=found, raw=kept,
     )  # fmt: skip
+
+
+def _is_over(found: ApiObject) -> bool:
+    """Nobody will ask for its bytes."""
+    if isinstance(found, Pod):
+        return is_terminated(found)
+    return not isinstance(found, Job | JobObject) or (isinstance(found, Job) and found.is_finished)
 
 
 def is_finished(workload: Workload) -> bool:

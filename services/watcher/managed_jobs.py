@@ -9,11 +9,13 @@ from services.watcher.store import Store
 from shared.api.meta import ObjectMeta, OwnerReference
 from shared.api.selectors import LabelSelector, matches
 from shared.config.configuration import Configured, WorkloadRetention
+from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.jobs.protocol import JobKind
 from shared.jobs.queue_membership import AncestorSearch, Standing, queue_name, standing
-from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind
+from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, external, token_of
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, NotFound, Refused
+from shared.kube.plurals import Plurals
 from shared.kube.resources import Resource
 
 
@@ -26,6 +28,9 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     label_keys_to_copy: tuple[str, ...] = ()
     frameworks: tuple[str, ...] = ("batch/job",)
     """Integrations in use, of those that there are."""
+    external_frameworks: tuple[str, ...] = ()
+    """Kinds that other managers integrate."""
+    gates: FeatureGates = DEFAULT_GATES
     keep_finished_s: float | None = None
     """How long finished workloads are kept; None: for ever."""
     keep_deactivated_s: float | None = None
@@ -43,6 +48,8 @@ def job_settings(configured: Configured, namespace: str) -> JobSettings:
         manage_without_queue_name=configuration.manage_jobs_without_queue_name,
         wait_for_pods_ready=configured.wait_for_pods_ready is not None,
         label_keys_to_copy=configuration.integrations.label_keys_to_copy,
+        external_frameworks=configuration.integrations.external_frameworks,
+        gates=configured.gates,
         keep_finished_s=kept.after_finished,
         keep_deactivated_s=kept.after_deactivated_by_kueue,
         frameworks=tuple(f for f in configuration.integrations.frameworks if f in there),
@@ -65,7 +72,8 @@ class ManagedJobs:
         self._store = store
         self._client = client
         self._settings = settings
-        self._enabled = enabled
+        self._enabled = enabled.keys() | external(settings.external_frameworks)
+        self._plurals = Plurals(client)
 
     def may_be_managed(self, metadata: ObjectMeta) -> bool:
         """False if one look at the job tells that it is not ours; cheap, for every event of every Job of the cluster."""
@@ -75,10 +83,12 @@ class ManagedJobs:
             or metadata.controller_owner() is not None
         )
 
-    async def standing(self, metadata: ObjectMeta) -> Standing:
-        """What a job is to us. Raises OwnershipError, Unavailable."""
+    async def standing(self, metadata: ObjectMeta, *, top_level: bool = False) -> Standing:
+        """What a job is to us. `top_level`: it is a job for itself, whoever owns it. Raises OwnershipError, Unavailable."""
         if not self._namespace_matches(metadata.namespace):
             return Standing(managed=False)
+        if top_level:
+            return Standing(managed=self._settings.manage_without_queue_name or bool(queue_name(metadata.labels)))
         search = AncestorSearch(metadata, manage_all=self._settings.manage_without_queue_name, enabled=self._enabled)
         while (owner := search.next_owner()) is not None:
             search.found(await self._read(metadata.namespace, owner))
@@ -97,12 +107,19 @@ class ManagedJobs:
 
     async def _read(self, namespace: str, owner: OwnerReference) -> ObjectMeta | None:
         kind = OwnerKind(owner.api_version, owner.kind)
-        if kind == OwnerKind("batch/v1", "Job"):
-            stored = self._store.get("job", namespace, owner.name)
-            return None if stored is None else stored.object.metadata
         group, _, version = owner.api_version.rpartition("/")
+        plural = KNOWN.get(kind)
+        watched = self._store.watched.get(token_of(group, owner.kind)) if kind in self._enabled else None
+        if watched is not None:
+            stored = self._store.get(watched.token, namespace, owner.name)
+            if stored is not None or not watched.query:
+                return None if stored is None else stored.object.metadata
         try:
-            raw = await self._client.get(Resource(group, version, KNOWN[kind], owner.kind), namespace, owner.name)
+            if plural is not None:
+                resource = Resource(group, version, plural, owner.kind)
+            else:
+                resource = await self._plurals.resource(group, version, owner.kind)
+            raw = await self._client.get(resource, namespace, owner.name)
         except (NotFound, Refused):
             return None
         try:

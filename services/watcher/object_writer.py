@@ -34,9 +34,8 @@ RESOURCES: dict[str, Resource] = {
     "topology": resources.TOPOLOGIES,
     "provisioningrequest": resources.PROVISIONING_REQUESTS,
     "podtemplate": resources.POD_TEMPLATES,
-    "job": resources.JOBS,
 }
-"""Kind token of the store, and where the API keeps that kind."""
+"""Kinds that commands may change, by their token in the store, and where the API keeps them."""
 
 _MOST_CONFLICTS = 20
 _BUSY_S = 0.05
@@ -128,7 +127,7 @@ class ObjectWriter:
                 return Written(stored.version, changed=False)
             try:
                 raw = await self._client.patch(
-                    RESOURCES[kind],
+                    self._store.watched[kind].resource,
                     namespace,
                     name,
                     _guarded(patch, stored),
@@ -162,7 +161,7 @@ class ObjectWriter:
     async def read(self, kind: str, namespace: str, name: str) -> Stored | None:
         """The object as it is now, also in the store; None if there is none."""
         try:
-            raw = await self._client.get(RESOURCES[kind], namespace, name)
+            raw = await self._client.get(self._store.watched[kind].resource, namespace, name)
         except NotFound:
             return None
         self._store.upsert(kind, raw)

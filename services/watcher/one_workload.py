@@ -4,7 +4,8 @@ A difference is mended in place while that takes nothing from anybody (job suspe
 new one when the job's pods are gone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import NoReturn
 
 import msgspec
@@ -16,11 +17,13 @@ from services.watcher.build_workload import (
     build_workload,
     max_execution_seconds,
     name_of_workload,
+    owner_reference,
     pod_sets_of_job,
     pod_sets_of_workload,
 )
 from services.watcher.creation_latency import Created, not_measured
-from services.watcher.job_control import Job, JobControl, queue_of
+from services.watcher.elastic_slices import counts_of, elastic, resized, slice_annotations, slice_of
+from services.watcher.job_control import Job, JobControl, StopReason, queue_of
 from services.watcher.lanes import TryAgain
 from services.watcher.managed_jobs import JobSettings
 from services.watcher.object_writer import ObjectWriter, Plan, Rejected
@@ -28,14 +31,19 @@ from services.watcher.patches import Refusal
 from services.watcher.priorities import MissingPriorityClass, resolve, workload_class
 from services.watcher.start_info import pod_set_infos
 from services.watcher.store import Store, Stored
-from services.watcher.workload_state import is_admitted, is_finished, is_reserved, workload_of
+from services.watcher.workload_state import is_admitted, is_finished, is_reserved, split_key, workload_of
 from shared.api import names
+from shared.api.validation import label_value_errors
 from shared.api.workload import Workload
+from shared.api.workload_status import WorkloadStatus
+from shared.decide import transitions
 from shared.jobs import merge_patch
 from shared.jobs.equivalence import same_pod_sets, without_duplicate_env
 from shared.jobs.manifest import JsonObject, section, text
 from shared.jobs.podset_info import MissingFlavor, PermanentError, merged_template
+from shared.jobs.prebuilt import prebuilt_name
 from shared.jobs.protocol import JobPodSet
+from shared.jobs.slices import Choice, choose
 from shared.kube import resources
 from shared.kube.client import KubeClient
 from shared.kube.errors import AlreadyExists, Conflict, NotFound, Refused
@@ -43,6 +51,10 @@ from shared.telemetry.traces import context_of_job
 
 _SELDOM_S = 3600.0
 """Window of Events about faults that stay until somebody mends them: one is enough."""
+
+
+class EndOfPass(Exception):
+    """Nothing can be done until something else changes; the text says what is wrong."""
 
 
 class OneWorkload:
@@ -56,6 +68,7 @@ class OneWorkload:
         control: JobControl,
         settings: JobSettings,
         tracer: Tracer,
+        now: Callable[[], float],
         created: Created = not_measured,
     ) -> None:
         self._store = store
@@ -64,13 +77,23 @@ class OneWorkload:
         self._control = control
         self._settings = settings
         self._tracer = tracer
+        self._now = now
         self._created = created
 
     async def ensure(self, job: Job, candidates: Sequence[Stored]) -> Stored | None:
         """The workload that stands for the job, None if there is none (yet). `candidates`: those it owns, oldest first."""
+        if self.is_prebuilt(job):
+            return await self._prebuilt(job)
+        finished = job.kind.finished(job.manifest) is not None
+        if self.is_elastic(job):
+            choice = await self._slices(job, candidates) if not finished else Choice(compatible=False)
+            if choice.compatible:
+                return self._by_key(choice.selected) if choice.selected else None
+            if finished and candidates:
+                # Nothing will be asked for any more, and which slice was the last does not matter.
+                return candidates[-1]
         if not candidates:
             return None
-        finished = job.kind.finished(job.manifest) is not None
         # The copy keeps no templates of finished jobs, and nothing will run any more: then owning is enough.
         wanted = () if finished else self._wanted(job)
         match = None
@@ -87,7 +110,10 @@ class OneWorkload:
         if match is None and not suspended and not finished:
             restore = pod_sets_of_workload(others[0].raw) if len(others) == 1 else ()
             await self._control.stop(
-                job, restore, "No matching Workload; restoring pod templates according to existing Workload"
+                job,
+                restore,
+                StopReason.NO_MATCHING_WORKLOAD,
+                "No matching Workload; restoring pod templates according to existing Workload",
             )
         if others:
             for stored in others:
@@ -99,15 +125,106 @@ class OneWorkload:
             return await self._follow(job, match)
         return match
 
+    def is_prebuilt(self, job: Job) -> bool:
+        """Somebody else makes its workload."""
+        return bool(self._prebuilt_name(job))
+
+    def _prebuilt_name(self, job: Job) -> str:
+        return prebuilt_name(job.manifest, annotation_first=self._settings.gates["WorkloadIdentifierAnnotations"])
+
+    async def _prebuilt(self, job: Job) -> Stored | None:
+        """The workload that the job names, if it may be the job's, and fits it."""
+        stored = self._store.get("workload", job.stored.namespace, self._prebuilt_name(job))
+        if stored is None:
+            return None
+        owner = stored.object.metadata.controller_owner()
+        if owner is not None and owner.uid != job.uid:
+            return None
+        owned = await self._own_prebuilt(job, stored)
+        if owned is None or await self._prebuilt_fits(job, owned):
+            return owned
+
+        message = "The prebuilt workload is out of sync with its user job"
+        await self._end(owned, names.REASON_OUT_OF_SYNC, message)
+        return None
+
+    async def _prebuilt_fits(self, job: Job, stored: Stored) -> bool:
+        if self.is_elastic(job) and names.WORKLOAD_SLICE_REPLACEMENT_FOR in stored.object.metadata.annotations:
+            return True
+        return await self._equivalent(job, () if job.kind.finished(job.manifest) else self._wanted(job), stored)
+
+    async def _own_prebuilt(self, job: Job, stored: Stored) -> Stored | None:
+        if stored.object.metadata.controller_owner() is not None:
+            return stored
+
+        def plan(current: Stored) -> JsonObject | Refusal:
+            metadata = current.object.metadata
+            if metadata.controller_owner() is not None:
+                return {}
+            others = [msgspec.to_builtins(o) for o in metadata.owner_references if o.uid != job.uid]
+            references = [*others, owner_reference(job.kind, job.manifest)]
+            labels = {} if label_value_errors(job.uid) else {names.JOB_UID_LABEL: job.uid}
+            return {"metadata": {"ownerReferences": references, "labels": labels}}
+
+        result = await self._writer.change("workload", stored.namespace, stored.name, stored.uid, plan)
+        if isinstance(result, Rejected):
+            raise TryAgain(f"workload {stored.key} cannot be owned: {result.why}")
+        return self._store.get("workload", stored.namespace, stored.name)
+
+    def _moment(self) -> datetime:
+        return datetime.fromtimestamp(self._now(), UTC)
+
+    def is_elastic(self, job: Job) -> bool:
+        """The job may change its number of pods while it runs."""
+        return elastic(job, self._settings.gates)
+
+    def _by_key(self, key: str) -> Stored | None:
+        return self._store.get("workload", *split_key(key))
+
+    async def _slices(self, job: Job, candidates: Sequence[Stored]) -> Choice:
+        """Choose the slice that stands for the job, and write what follows from that."""
+        wanted = counts_of(self._wanted(job))
+        unfinished = [stored for stored in candidates if not is_finished(workload_of(stored))]
+        choice = choose([slice_of(stored) for stored in unfinished], wanted)
+        for key, reason in choice.finish:
+            over = self._by_key(key)
+            if over is not None:
+                await self._end(over, reason, "Another slice of the job stands for it")
+        selected = self._by_key(choice.selected) if choice.selected else None
+        if selected is not None and choice.resize:
+            why = "the job changed its number of pods"
+            selected = await self._change(job, selected, lambda current: resized(current, wanted), why)
+        for stored in unfinished:
+            if stored.key == choice.selected or is_reserved(workload_of(stored)):
+                newest = self._by_key(stored.key)
+                if newest is not None and not is_finished(workload_of(newest)):
+                    await self._follow(job, newest)
+        return choice
+
+    async def _end(self, stored: Stored, reason: str, message: str) -> None:
+        def plan(workload: Workload) -> WorkloadStatus | Refusal:
+            generation = workload.metadata.generation
+            return transitions.finish(workload.status, reason, message, self._moment(), generation)
+
+        result = await self._writer.workload_status(stored.namespace, stored.name, stored.uid, plan)
+        if isinstance(result, Rejected) and not result.gone:
+            raise TryAgain(result.why)
+
+    def seen(self, job: Job, stored: Stored) -> Job:
+        """The job as far as it has to do with its workload."""
+        return job
+
+    async def conditions(self, job: Job, stored: Stored) -> bool:
+        """Write what the kind itself has to say in the workload's status; True if there was something to write."""
+        return False
+
     async def create(self, job: Job) -> None:
         """Make the workload of a job that has none. Raises TryAgain while that is not possible."""
         pod_sets = self._wanted(job)
         priority = self._priority(job, pod_sets)
         with self._tracer.start_as_current_span("watcher.create_workload", context_of_job(job.uid)) as span:
             span.set_attribute("job", job.key)
-            manifest = build_workload(
-                job.kind, job.manifest, priority, label_keys_to_copy=self._settings.label_keys_to_copy
-            )
+            manifest = self._manifest(job, priority)
             try:
                 raw = await self._client.create(
                     resources.WORKLOADS, job.stored.namespace, msgspec.json.encode(manifest)
@@ -119,22 +236,44 @@ class OneWorkload:
                 raise TryAgain(str(error)) from error
         self._created(job)
         self._store.upsert("workload", raw)
-        key = f"{job.stored.namespace}/{name_of_workload(job.kind, job.manifest)}"
+        key = f"{job.stored.namespace}/{self._name(job)}"
         self._control.emit(job, "Normal", "CreatedWorkload", f"Created Workload: {key}")
+
+    def _name(self, job: Job) -> str:
+        extra = job.kind.slice_part(job.manifest) if self.is_elastic(job) else ""
+        return name_of_workload(job.kind, job.manifest, extra)
+
+    def _manifest(self, job: Job, priority: Priority) -> JsonObject:
+        annotations: dict[str, str] = {}
+        if self.is_elastic(job):
+            owned = [s for s in self._store.owned_by("workload", job.uid) if not is_finished(workload_of(s))]
+            annotations = slice_annotations(self._name(job), owned)
+        return build_workload(
+            job.kind,
+            job.manifest,
+            priority,
+            label_keys_to_copy=self._settings.label_keys_to_copy,
+            name=self._name(job),
+            more_annotations=annotations,
+        )
 
     async def _name_taken(self, job: Job) -> NoReturn:
         """Ours from an attempt whose answer was lost, or somebody else's. Always raises TryAgain."""
-        name = name_of_workload(job.kind, job.manifest)
+        name = self._name(job)
         stored = await self._writer.read("workload", job.stored.namespace, name)
         if stored is not None:
             owner = stored.object.metadata.controller_owner()
-            if owner is None or owner.uid != job.uid:
+            if not self._is_ours(job, stored):
                 self._complain(
                     job,
                     f"Workload {stored.key} has the name that this job needs and belongs to "
                     f"{'nobody' if owner is None else f'{owner.kind} {owner.name} (UID: {owner.uid})'}; delete or rename it",
                 )
         raise TryAgain(f"workload {name} exists already")
+
+    def _is_ours(self, job: Job, stored: Stored) -> bool:
+        owner = stored.object.metadata.controller_owner()
+        return owner is not None and owner.uid == job.uid
 
     def _complain(self, job: Job, note: str) -> None:
         self._control.emit(job, "Warning", "ErrWorkloadCompose", note, window_s=_SELDOM_S)

@@ -3,9 +3,11 @@
 from collections import defaultdict
 from datetime import UTC, datetime
 
+from services.watcher.lane_keys import owner_lane, workload_lane
 from services.watcher.lanes import LaneKey
 from services.watcher.store import Change, Store, Stored
 from shared.api.workload import Workload
+from shared.jobs.pod_view import GROUP_WORKLOAD
 
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
@@ -40,7 +42,10 @@ class OwnedWorkloads:
 def _owners(stored: Stored | None) -> set[LaneKey]:
     if stored is None:
         return set()
-    return {LaneKey(owner.kind, stored.namespace, owner.name) for owner in stored.object.metadata.owner_references}
+    metadata = stored.object.metadata
+    if metadata.annotations.get(GROUP_WORKLOAD) == "true":
+        return {workload_lane(metadata)}
+    return {owner_lane(owner, stored.namespace) for owner in metadata.owner_references}
 
 
 def _age(stored: Stored) -> tuple[datetime, str]:

@@ -17,7 +17,7 @@ from functools import lru_cache
 import msgspec
 from opentelemetry import trace
 
-from services.watcher.kinds import KINDS, Stored
+from services.watcher.kinds import Stored
 from services.watcher.projections import project
 from services.watcher.store import Change, Store
 from shared.api import names
@@ -80,7 +80,7 @@ class Publisher:
 
     def changed(self, change: Change) -> None:
         """Note one change of the store."""
-        if not self._listening or not KINDS[change.kind].on_bus:
+        if not self._listening or not self._store.watched[change.kind].on_bus:
             return
         about = change.subject
         gone = None
@@ -151,7 +151,7 @@ class Publisher:
             except ValueError:
                 log.error("foreign subject in OBJECTS", extra={"subject": subject})
                 continue
-            if name.kind not in KINDS:
+            if name.kind not in self._store.watched:
                 continue
             known[name] = found
             stored = self._store.get(name.kind, name.namespace, name.name)
@@ -163,7 +163,7 @@ class Publisher:
                 ahead = (
                     f"{name.kind} {name.key} is at {found.version} in OBJECTS, but the API server lists up to {listed}"
                 )
-        for kind in KINDS.values():
+        for kind in self._store.watched.values():
             if kind.on_bus:
                 for count, stored in enumerate(self._store.of_kind(kind.token)):
                     if count % BATCH == 0:

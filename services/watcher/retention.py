@@ -8,8 +8,7 @@ from collections.abc import Callable
 from services.watcher.job_control import Job, JobControl
 from services.watcher.kubernetes_events import WORKLOAD_CONTROLLER, EventRecorder, about_workload
 from services.watcher.managed_jobs import JobSettings
-from services.watcher.object_writer import RESOURCES
-from services.watcher.store import Stored
+from services.watcher.store import Store, Stored
 from services.watcher.workload_state import condition, workload_of
 from shared.api import names
 from shared.api.conditions import Condition
@@ -24,12 +23,14 @@ class Retention:
 
     def __init__(
         self,
+        store: Store,
         client: KubeClient,
         control: JobControl,
         recorder: EventRecorder,
         settings: JobSettings,
         now: Callable[[], float],
     ) -> None:
+        self._store = store
         self._client = client
         self._control = control
         self._recorder = recorder
@@ -70,9 +71,8 @@ class Retention:
     async def _delete(self, stored: Stored) -> bool:
         """Whether it was this call that deleted it; its dependents go in the background."""
         try:
-            await self._client.delete(
-                RESOURCES[stored.kind], stored.namespace, stored.name, uid=stored.uid, propagation="Background"
-            )
+            resource = self._store.watched[stored.kind].resource
+            await self._client.delete(resource, stored.namespace, stored.name, uid=stored.uid, propagation="Background")
         except (NotFound, Conflict):
             return False
         return True

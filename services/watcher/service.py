@@ -27,13 +27,14 @@ from services.watcher.certificates import Certificates
 from services.watcher.creation_latency import creation_latency
 from services.watcher.epochs import EpochKeeper
 from services.watcher.intake import Intake, Malformed
-from services.watcher.kinds import KINDS
+from services.watcher.kinds import watched_kinds
 from services.watcher.managed_jobs import job_settings
 from services.watcher.publisher import Publisher
 from services.watcher.settings import WatcherSettings
 from services.watcher.standing import Standing, kueue_lease
 from services.watcher.store import Change, Store
 from shared.config.custom_labels import marks_read
+from shared.jobs.registry import integrated
 from shared.kube.client import KubeClient, OnCall, connect
 from shared.kube.lease import LeaderLease, LeaseLost
 from shared.kube.list_watch import Timing
@@ -75,7 +76,8 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
         standing = Standing(lease, kueue_lease(client, election, settings.namespace))
         client.may_write = lambda: standing.is_held
         bus = ctx.gateway_bus
-        store = Store()
+        jobs = job_settings(ctx.configured, settings.namespace)
+        store = Store(watched_kinds(integrated(jobs.frameworks).values()))
         gateway = Gateway(
             store=store,
             client=client,
@@ -84,7 +86,7 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
             tracer=ctx.tracer,
             metrics=ctx.metrics,
             now=ctx.now,
-            jobs=job_settings(ctx.configured, settings.namespace),
+            jobs=jobs,
             created=creation_latency(ctx.configured, ctx.metrics, store, ctx.now),
         )
         parts = _Parts(ctx, standing, gateway)
@@ -205,7 +207,7 @@ async def _tell_health(ctx: Context[WatcherSettings], standing: Standing, intake
     while True:
         active.set(1 if standing.is_held else 0)
         epoch.set(keeper.epoch if keeper.opened.is_set() else 0)
-        missing = {kind: why for kind, why in intake.down.items() if not KINDS[kind].optional}
+        missing = {kind: why for kind, why in intake.down.items() if not intake.optional(kind)}
         ctx.health.ready(not missing, "; ".join(f"{kind}: {why}" for kind, why in missing.items()), cause="kubernetes")
         ctx.health.ready(not ctx.gateway_bus.trouble, ctx.gateway_bus.trouble, cause="bus")
         if standing.is_held:
@@ -220,7 +222,7 @@ async def _tell_health(ctx: Context[WatcherSettings], standing: Standing, intake
 
 async def _tell_everything(store: Store, gateway: Gateway) -> None:
     """Hand over what was there before the writing half listened. In steps: there may be much, and the Lease has to be renewed."""
-    for token in KINDS:
+    for token in store.watched:
         for count, seen in enumerate(store.of_kind(token)):
             if count % _STEP == 0:
                 await asyncio.sleep(0)

@@ -1,5 +1,7 @@
 """From an admitted Workload and the flavors it was given to what goes into its pods (job specification 9.1)."""
 
+import msgspec
+
 from services.watcher.store import Store
 from shared.api import names
 from shared.api.resource_flavor import ResourceFlavor
@@ -11,7 +13,12 @@ from shared.jobs.podset_info import Assigned, FlavorNodes, PodSetInfo, Start, in
 def pod_set_infos(store: Store, workload: Workload, *, with_check_updates: bool = True) -> tuple[PodSetInfo, ...]:
     """One info per pod set of a workload with a reservation. Raises MissingFlavor, MergeConflict, or ValueError without a reservation."""
     start = start_of(workload, with_check_updates=with_check_updates)
-    return infos_of(start, _flavors(store, start))
+    infos = infos_of(start, _flavors(store, start))
+    annotations = workload.metadata.annotations
+    if annotations.get(names.ELASTIC_JOB) != "true":
+        return infos
+    first = {names.WORKLOAD_SLICE_NAME: annotations.get(names.WORKLOAD_SLICE_NAME, workload.metadata.name)}
+    return tuple(msgspec.structs.replace(info, annotations=info.annotations | first) for info in infos)
 
 
 def start_of(workload: Workload, *, with_check_updates: bool = True) -> Start:

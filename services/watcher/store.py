@@ -7,11 +7,11 @@ that was deleted does not come back. Readers are told of every change, in the or
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from services.watcher.kinds import KINDS, MalformedObject, Stored, read
+from services.watcher.kinds import KINDS, MalformedObject, Stored, WatchedKind, read
 
 __all__ = ["Change", "MalformedObject", "Store", "Stored"]
 
@@ -40,8 +40,10 @@ _Name = tuple[str, str]
 class Store:
     """Objects by kind, namespace and name, with indexes by namespace and by owner. Not for use by several threads."""
 
-    def __init__(self) -> None:
-        self._kinds = {token: _Kind() for token in KINDS}
+    def __init__(self, watched: Mapping[str, WatchedKind] = KINDS) -> None:
+        self.watched = watched
+        """The kinds that there may be objects of."""
+        self._kinds = {token: _Kind() for token in {**KINDS, **watched}}
         self._subscribers: list[Callback] = []
 
     def subscribe(self, callback: Callback) -> None:
@@ -72,7 +74,7 @@ class Store:
 
     def upsert(self, kind: str, raw: bytes) -> bool:
         """Take in an object as the API server sent it; False if it was not news. Raises MalformedObject."""
-        return self.put(read(kind, raw))
+        return self.put(read(kind, raw, self.watched))
 
     def put(self, new: Stored) -> bool:
         """Take in one state; False if the same or a newer one is known, or if it is known to be gone."""

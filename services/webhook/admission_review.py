@@ -6,7 +6,7 @@ import base64
 
 import msgspec
 
-from services.webhook.field_errors import FieldError, joined
+from shared.api.field_errors import FieldError, joined
 
 
 class GroupVersionKind(msgspec.Struct, frozen=True):

@@ -1,20 +1,21 @@
-"""Defaulting of a batch/v1 Job on creation (integration specification 5): queue, priority class, suspension, manager."""
+"""Defaulting of a job on creation, whatever its kind (integration specification 5): queue, priority class, suspension, manager."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import msgspec
 
 from services.webhook.admission_review import PatchOperation, pointer
 from shared.api import names
 from shared.api.meta import ObjectMeta
-from shared.jobs.batch_job import BatchJob
-from shared.jobs.manifest import JsonObject, section, text, texts
+from shared.jobs import merge_patch
+from shared.jobs.manifest import JsonObject, text, texts
+from shared.jobs.places import nested
+from shared.jobs.protocol import Gates, JobKind
 from shared.jobs.queue_membership import should_suspend
 
 DEFAULT_NAME = "default"
-OWN_CONTROLLER = "kubernetes.io/job-controller"
-
-_kind = BatchJob()
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -39,27 +40,42 @@ class Surroundings(msgspec.Struct, frozen=True):
         return labels.get(names.QUEUE_NAME_LABEL, DEFAULT_NAME if defaulted else "")
 
 
-def defaults(job: JsonObject, meta: ObjectMeta, around: Surroundings) -> tuple[PatchOperation, ...]:
-    """The changes, none for a Job that is left alone."""
+def defaults(
+    kind: JobKind, job: JsonObject, meta: ObjectMeta, around: Surroundings, gates: Gates
+) -> tuple[PatchOperation, ...]:
+    """The changes, none for a job that is left alone."""
     labels = texts(job, "metadata", "labels")
     added: dict[str, str] = {}
     if names.QUEUE_NAME_LABEL not in labels and (queue := around.queue(labels)):
         added[names.QUEUE_NAME_LABEL] = queue
     if around.default_priority_class and names.PRIORITY_CLASS_LABEL not in labels and not around.owner_managed:
         added[names.PRIORITY_CLASS_LABEL] = DEFAULT_NAME
-    operations: list[PatchOperation] = []
-    if added and not section(job, "metadata", "labels"):
-        operations.append(PatchOperation("add", pointer("metadata", "labels"), added))
-    else:
-        operations += [PatchOperation("add", pointer("metadata", "labels", k), v) for k, v in added.items()]
+    changed = merge_patch.apply(job, {"metadata": {"labels": dict(added)}}) if added else job
     suspend = meta.deletion_timestamp is None and should_suspend(
         labels | added,
         ancestor=around.ancestor,
         manage_all=around.manage_all,
         namespace_matches=around.namespace_matches,
     )
-    if suspend and _kind.suspend(job):
-        operations.append(PatchOperation("add", pointer("spec", "suspend"), True))
-    if around.dispatched and text(job, "spec", "managedBy") in ("", OWN_CONTROLLER):
-        operations.append(PatchOperation("add", pointer("spec", "managedBy"), names.MULTIKUEUE_CONTROLLER))
-    return tuple(operations)
+    if suspend and not kind.suspended(changed):
+        changed = merge_patch.apply(changed, kind.suspend(changed))
+    manager = kind.managed_by
+    if around.dispatched and manager is not None and text(changed, *manager.path) in ("", manager.own):
+        changed = merge_patch.apply(changed, nested(manager.path, names.MULTIKUEUE_CONTROLLER))
+    return operations(job, kind.prepared(changed, gates))
+
+
+def operations(before: JsonObject, after: JsonObject) -> tuple[PatchOperation, ...]:
+    """The steps of a JSON patch from one manifest to the other."""
+    return tuple(_steps(before, merge_patch.diff(before, after)))
+
+
+def _steps(present: JsonObject, patch: JsonObject, *at: str) -> Iterator[PatchOperation]:
+    for key, value in patch.items():
+        inner = present.get(key)
+        if value is None:
+            yield PatchOperation("remove", pointer(*at, key), None)
+        elif isinstance(value, dict) and isinstance(inner, dict):
+            yield from _steps(inner, value, *at, key)
+        else:
+            yield PatchOperation("add", pointer(*at, key), value)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
 from services.webhook.admission_review import PatchOperation, Request, Verdict, pointer
 from services.webhook.default_job import DEFAULT_NAME, Surroundings, defaults
-from services.webhook.field_errors import FieldError, invalid
+from services.webhook.default_pod import UNDER_PARENT, has_parent, pod_defaults
 from services.webhook.known_objects import KnownObjects
 from services.webhook.settings import WebhookSettings
 from services.webhook.validate_job import created_errors, updated_errors
+from services.webhook.validate_pod import pod_errors
 from services.webhook.validate_queues import cluster_queue_errors, cohort_errors, resource_flavor_errors
 from services.webhook.validate_workload import workload_errors
 from shared.api import names
 from shared.api.cluster_queue import ClusterQueue
 from shared.api.cohort import Cohort
 from shared.api.decoding import convert, decode
+from shared.api.field_errors import FieldError, invalid
 from shared.api.meta import ObjectMeta
 from shared.api.quantity import QuantityError
 from shared.api.raw_workload import RawWorkload
@@ -26,10 +29,13 @@ from shared.api.resource_flavor import ResourceFlavor
 from shared.api.selectors import matches
 from shared.config.configuration import Configured
 from shared.jobs.manifest import JsonObject, items, section
+from shared.jobs.pod import PlainPod
+from shared.jobs.protocol import Circumstances, JobKind
 from shared.jobs.queue_membership import AncestorSearch, OwnershipError
-from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, owner_kind
+from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, external, owner_kind, review_path
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, NotFound
+from shared.kube.plurals import Plurals
 from shared.kube.resources import Resource
 
 Handler = Callable[[Request], Awaitable[Verdict]]
@@ -49,16 +55,23 @@ class Handlers:
         self._manage_all = configuration.manage_jobs_without_queue_name
         self._namespaces = configuration.managed_namespaces(configured.namespace(settings.namespace))
         enabled = [kind for kind in INTEGRATED if kind.framework in configuration.integrations.frameworks]
-        self._enabled = frozenset(owner_kind(kind) for kind in enabled)
-        self._jobs = OwnerKind("batch/v1", "Job") in self._enabled
-        """An integration that is not enabled has an endpoint all the same, which lets everything pass."""
+        self._circumstances = Circumstances(gates=self._gates, manage_all=self._manage_all)
+        self._plurals = Plurals(client)
+        self._enabled = frozenset(owner_kind(kind) for kind in enabled) | external(
+            configuration.integrations.external_frameworks
+        )
 
     def routes(self) -> dict[str, Handler]:
         """Path -> handler."""
         group = "kueue-x-k8s-io-v1beta2"
-        return {
-            "/mutate-batch-v1-job": self.default_job,
-            "/validate-batch-v1-job": self.validate_job,
+        jobs: dict[str, Handler] = {}
+        for kind in INTEGRATED:
+            # An integration that is not enabled has its endpoints all the same, which let everything pass.
+            enabled = owner_kind(kind) in self._enabled
+            default = self.default_pod if isinstance(kind, PlainPod) else self.default_job
+            jobs[review_path(kind, "mutate")] = partial(default, kind) if enabled else _passed
+            jobs[review_path(kind, "validate")] = partial(self.validate_job, kind) if enabled else _passed
+        return jobs | {
             f"/mutate-{group}-clusterqueue": self.default_finalizer,
             f"/mutate-{group}-resourceflavor": self.default_finalizer,
             f"/mutate-{group}-workload": self.default_workload,
@@ -68,13 +81,31 @@ class Handlers:
             f"/validate-{group}-workload": self.validate_workload,
         }
 
-    async def default_job(self, request: Request) -> Verdict:
-        """Queue, priority class, suspension of a Job that is created."""
-        if not self._jobs:
-            return Verdict()
+    async def default_job(self, kind: JobKind, request: Request) -> Verdict:
+        """Queue, priority class, suspension of a job that is created."""
         job = _json(request.object)
         meta = convert(ObjectMeta, section(job, "metadata"))
-        namespace = request.namespace
+        found = await self._surroundings(meta, request.namespace)
+        if isinstance(found, Verdict):
+            return found
+        return Verdict(patch=defaults(kind, job, meta, found, self._gates))
+
+    async def default_pod(self, kind: JobKind, request: Request) -> Verdict:
+        """Queue, mark and gates of a pod that is created."""
+        pod = _json(request.object)
+        meta = convert(ObjectMeta, section(pod, "metadata"))
+        if has_parent(pod):
+            return Verdict(patch=pod_defaults(pod, UNDER_PARENT, self._gates))
+        if not matches(self._namespaces, self._known.namespace_labels(request.namespace)):
+            return Verdict()
+        found = await self._surroundings(meta, request.namespace, live=meta.controller_owner() is None)
+        if isinstance(found, Verdict):
+            return found
+        return Verdict(patch=pod_defaults(pod, found, self._gates))
+
+    async def _surroundings(self, meta: ObjectMeta, namespace: str, *, live: bool = True) -> Surroundings | Verdict:
+        """What the decision about a job depends on; a refusal if its ancestors cannot be told. Not `live`: a default queue that is not known does not
+        count, for objects of which there are very many."""
         search = AncestorSearch(meta, manage_all=self._manage_all, enabled=self._enabled)
         try:
             if meta.deletion_timestamp is None:
@@ -86,7 +117,11 @@ class Handlers:
             # A miss costs a call to the API server: asked only where the answer matters, and of the queue alone, which users
             # apply together with their Jobs.
             default_queue=names.QUEUE_NAME_LABEL not in meta.labels
-            and await self._known.exists("localqueue", namespace, DEFAULT_NAME),
+            and (
+                await self._known.exists("localqueue", namespace, DEFAULT_NAME)
+                if live
+                else self._known.knows("localqueue", namespace, DEFAULT_NAME)
+            ),
             default_priority_class=self._gates["WorkloadPriorityClassDefaulting"]
             and self._known.knows("workloadpriorityclass", "", DEFAULT_NAME),
             owner_managed=owner is not None and OwnerKind(owner.api_version, owner.kind) in self._enabled,
@@ -96,14 +131,17 @@ class Handlers:
         )
         if self._gates["MultiKueue"] and self._known.dispatched(namespace, around.queue(meta.labels)):
             around = replace(around, dispatched=True)
-        return Verdict(patch=defaults(job, meta, around))
+        return around
 
     async def _walk(self, search: AncestorSearch, namespace: str) -> None:
         while owner := search.next_owner():
             api_version, _, version = owner.api_version.rpartition("/")
-            plural = KNOWN[OwnerKind(owner.api_version, owner.kind)]
-            resource = Resource(api_version, version, plural, owner.kind, True)
+            plural = KNOWN.get(OwnerKind(owner.api_version, owner.kind))
             try:
+                if plural is not None:
+                    resource = Resource(api_version, version, plural, owner.kind, True)
+                else:
+                    resource = await self._plurals.resource(api_version, version, owner.kind)
                 body = await self._client.get(resource, namespace, owner.name)
                 search.found(decode(_Anything, body).metadata)
             except NotFound:
@@ -111,16 +149,17 @@ class Handlers:
             except ApiError as error:
                 raise OwnershipError(f"workload owner cannot be read: {error}") from error
 
-    async def validate_job(self, request: Request) -> Verdict:
-        """Our labels and annotations on a Job."""
-        if not self._jobs:
-            return Verdict()
+    async def validate_job(self, kind: JobKind, request: Request) -> Verdict:
+        """Our labels and annotations on a job."""
         job = _json(request.object)
         if not request.has_old:
-            return _refused(created_errors(job, self._gates))
-        queue_is_gone = names.QUEUE_NAME_LABEL not in section(job, "metadata", "labels")
+            return _refused((*created_errors(kind, job, self._circumstances), *_of_pod(kind, job, None)))
+        old = _json(request.old_object)
+        label = names.QUEUE_NAME_LABEL
+        queue_is_gone = label in section(old, "metadata", "labels") and label not in section(job, "metadata", "labels")
         default = queue_is_gone and await self._known.exists("localqueue", request.namespace, DEFAULT_NAME)
-        return _refused(updated_errors(job, _json(request.old_object), self._gates, default_queue=default))
+        around = replace(self._circumstances, default_queue=default)
+        return _refused((*updated_errors(kind, job, old, around), *_of_pod(kind, job, old)))
 
     async def default_finalizer(self, request: Request) -> Verdict:
         """ClusterQueues and ResourceFlavors are not deleted while they are used."""
@@ -160,6 +199,15 @@ class Handlers:
         """A Workload beyond its schema, status included."""
         old = decode(RawWorkload, bytes(request.old_object)) if request.has_old else None
         return _refused(workload_errors(decode(RawWorkload, bytes(request.object)), old, self._gates))
+
+
+def _of_pod(kind: JobKind, job: JsonObject, old: JsonObject | None) -> Iterable[FieldError]:
+    return pod_errors(job, old) if isinstance(kind, PlainPod) else ()
+
+
+async def _passed(request: Request) -> Verdict:
+    """Nothing to say about it."""
+    return Verdict()
 
 
 class _Anything(msgspec.Struct):

@@ -1,20 +1,20 @@
-"""Validation of the labels and annotations that a batch/v1 Job carries for us (integration specification 11 and 13.1). Pure."""
+"""Validation of the labels and annotations that a job carries for us (integration specification 11), and of what only a batch/v1 Job has (13.1). Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from services.webhook.field_errors import FieldError, forbidden, immutable, invalid
-from services.webhook.validate_annotations import gate_change_errors, gate_errors
-from services.webhook.validate_topology import topology_errors
 from shared.api import names
+from shared.api.field_errors import FieldError, forbidden, immutable, invalid
 from shared.api.validation import dns_subdomain_errors
-from shared.config.feature_gates import FeatureGates
 from shared.jobs.batch_job import BatchJob
 from shared.jobs.manifest import JsonObject, section, text, texts
 from shared.jobs.podset_info import PermanentError
+from shared.jobs.protocol import Circumstances, Gates, JobKind
 from shared.jobs.topology_request import FALSE, TRUE
+from shared.jobs.validate_annotations import gate_change_errors, gate_errors
+from shared.jobs.validate_topology import topology_errors
 
 _QUEUE = f"metadata.labels[{names.QUEUE_NAME_LABEL}]"
 _MAX_EXEC = f"metadata.labels[{names.MAX_EXEC_TIME_LABEL}]"
@@ -29,25 +29,34 @@ _MAX_LABEL_LENGTH = 63
 _kind = BatchJob()
 
 
-def created_errors(job: JsonObject, gates: FeatureGates) -> Iterator[FieldError]:
-    """Faults of a Job that is created."""
-    yield from _common_errors(job, gates)
-    yield from _min_parallelism_errors(job, gates)
-    yield from _sync_errors(job)
-    yield from _topology_errors(job, gates)
+def created_errors(kind: JobKind, job: JsonObject, around: Circumstances) -> Iterator[FieldError]:
+    """Faults of a job that is created."""
+    gates = around.gates
+    if kind.unchecked(job):
+        return
+    yield from _common_errors(kind, job, gates)
+    if isinstance(kind, BatchJob):
+        yield from _min_parallelism_errors(job, gates)
+        yield from _sync_errors(job)
+        yield from _topology_errors(job, gates)
+    yield from kind.errors(job, None, around)
 
 
-def updated_errors(
-    job: JsonObject, old: JsonObject, gates: FeatureGates, *, default_queue: bool
-) -> Iterator[FieldError]:
-    """Faults of a change. `default_queue`: the namespace has a LocalQueue named `default`."""
+def updated_errors(kind: JobKind, job: JsonObject, old: JsonObject, around: Circumstances) -> Iterator[FieldError]:
+    """Faults of a change."""
+    gates = around.gates
+    if kind.unchecked(job):
+        return
+    if kind.checked_if_queued and not (around.manages(job) or around.manages(old)):
+        return
     labels, before = _labels(job), _labels(old)
-    suspended, was_suspended = _kind.suspended(job), _kind.suspended(old)
-    yield from _common_errors(job, gates, prebuilt=suspended or _elastic(old, gates))
+    suspended, was_suspended = kind.suspended(job), kind.suspended(old)
+    if kind.rechecked:
+        yield from _common_errors(kind, job, gates, prebuilt=suspended or _elastic(old, gates))
     queue, old_queue = labels.get(names.QUEUE_NAME_LABEL, ""), before.get(names.QUEUE_NAME_LABEL, "")
     if queue != old_queue and not suspended:
         yield immutable(_QUEUE, queue)
-    if old_queue and not queue and default_queue:
+    if old_queue and not queue and around.default_queue:
         yield invalid(_QUEUE, queue, "may not be removed in a namespace with a default LocalQueue")
     source, name = _prebuilt(job, gates)
     if not suspended and not _elastic(old, gates) and name != _prebuilt(old, gates)[1]:
@@ -61,11 +70,13 @@ def updated_errors(
         yield immutable(_ELASTIC, _annotations(job).get(names.ELASTIC_JOB, ""))
     if gates["AdmissionGatedBy"]:
         yield from gate_change_errors(_annotations(job), _annotations(old))
-    yield from _partial_changes(job, old, gates, suspended, was_suspended)
-    yield from _topology_errors(job, gates)
+    if isinstance(kind, BatchJob):
+        yield from _partial_changes(job, old, gates, suspended, was_suspended)
+        yield from _topology_errors(job, gates)
+    yield from kind.errors(job, old, around)
 
 
-def _common_errors(job: JsonObject, gates: FeatureGates, *, prebuilt: bool = True) -> Iterator[FieldError]:
+def _common_errors(kind: JobKind, job: JsonObject, gates: Gates, *, prebuilt: bool = True) -> Iterator[FieldError]:
     """The rules C1 to C6; all of them hold for a change of a Job too."""
     labels = _labels(job)
     if names.QUEUE_NAME_LABEL in labels:
@@ -75,6 +86,10 @@ def _common_errors(job: JsonObject, gates: FeatureGates, *, prebuilt: bool = Tru
     if prebuilt and name:
         path = f"metadata.{source}[{names.PREBUILT_WORKLOAD}]"
         yield from (invalid(path, name, detail) for detail in dns_subdomain_errors(name))
+        if not kind.prebuilt:
+            yield forbidden(path, f"a {kind.kind} may not name its workload")
+    if _elastic(job, gates) and not kind.may_be_elastic:
+        yield forbidden(_ELASTIC, f"a {kind.kind} cannot be elastic")
     if names.MAX_EXEC_TIME_LABEL in labels:
         seconds = labels[names.MAX_EXEC_TIME_LABEL]
         if (number := _int32(seconds)) is None:
@@ -91,7 +106,7 @@ def _priority_errors(labels: dict[str, str], before: dict[str, str], suspended: 
         yield immutable(_PRIORITY, new)
 
 
-def _min_parallelism_errors(job: JsonObject, gates: FeatureGates) -> Iterator[FieldError]:
+def _min_parallelism_errors(job: JsonObject, gates: Gates) -> Iterator[FieldError]:
     annotations = _annotations(job)
     if names.JOB_MIN_PARALLELISM not in annotations:
         return
@@ -120,7 +135,7 @@ def _sync_errors(job: JsonObject) -> Iterator[FieldError]:
 
 
 def _partial_changes(
-    job: JsonObject, old: JsonObject, gates: FeatureGates, suspended: bool, was_suspended: bool
+    job: JsonObject, old: JsonObject, gates: Gates, suspended: bool, was_suspended: bool
 ) -> Iterator[FieldError]:
     annotations, before = _annotations(job), _annotations(old)
     if annotations.get(names.JOB_MIN_PARALLELISM) != before.get(names.JOB_MIN_PARALLELISM):
@@ -138,7 +153,7 @@ def _partial_changes(
         yield from _sync_errors(job)
 
 
-def _topology_errors(job: JsonObject, gates: FeatureGates) -> Iterator[FieldError]:
+def _topology_errors(job: JsonObject, gates: Gates) -> Iterator[FieldError]:
     if not gates["TopologyAwareScheduling"]:
         return
     annotations = texts(job, "spec", "template", "metadata", "annotations")
@@ -156,11 +171,11 @@ def _pods(job: JsonObject) -> int:
         return sum(pod_set.count for pod_set in _kind.pod_sets({"spec": {**section(job, "spec"), "template": {}}}))
 
 
-def _elastic(job: JsonObject, gates: FeatureGates) -> bool:
+def _elastic(job: JsonObject, gates: Gates) -> bool:
     return gates["ElasticJobsViaWorkloadSlices"] and _annotations(job).get(names.ELASTIC_JOB) == "true"
 
 
-def _prebuilt(job: JsonObject, gates: FeatureGates) -> tuple[str, str]:
+def _prebuilt(job: JsonObject, gates: Gates) -> tuple[str, str]:
     """(annotations or labels, the name of the prebuilt workload) by what counts (10.5); the name is empty when there is none."""
     annotation, label = (where.get(names.PREBUILT_WORKLOAD, "") for where in (_annotations(job), _labels(job)))
     annotation_first = gates["WorkloadIdentifierAnnotations"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from services.webhook.field_errors import FieldError, forbidden, immutable, invalid, not_supported
-from services.webhook.validate_labels import label_errors, selector_errors, taint_errors, toleration_errors
 from services.webhook.validate_quota import group_errors, total_errors, weight_errors
 from shared.api.cluster_queue import ClusterQueue, ConcurrentAdmissionMigration
 from shared.api.cohort import Cohort
+from shared.api.field_errors import FieldError, forbidden, immutable, invalid, not_supported
 from shared.api.resource_flavor import ResourceFlavor
+from shared.api.validate_labels import label_errors, selector_errors, taint_errors, toleration_errors
 from shared.config.feature_gates import FeatureGates
 
 MAX_CONCURRENT_FLAVORS = 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from services.webhook.field_errors import FieldError, duplicate, invalid, too_many
+from shared.api.field_errors import FieldError, duplicate, invalid, too_many
 from shared.api.quantity import QuantityError, parse
 from shared.api.quota_groups import FairSharing, ResourceGroup, ResourceQuota
 from shared.api.validation import label_key_errors

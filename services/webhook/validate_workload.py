@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from services.webhook.field_errors import (
+from services.webhook.validate_workload_change import change_errors
+from shared.api import names
+from shared.api.conditions import MAX_MESSAGE_BYTES, Condition, is_true
+from shared.api.field_errors import (
     FieldError,
     duplicate,
     forbidden,
@@ -18,18 +21,15 @@ from services.webhook.field_errors import (
     required,
     too_long,
 )
-from services.webhook.validate_annotations import boost_errors, gate_errors
-from services.webhook.validate_labels import annotation_errors, label_errors, name_errors, toleration_errors
-from services.webhook.validate_workload_change import change_errors
-from shared.api import names
-from shared.api.conditions import MAX_MESSAGE_BYTES, Condition, is_true
 from shared.api.pods import Container, ResourceRequirements
 from shared.api.quantity import QuantityError, parse, request_units
 from shared.api.raw_workload import RawWorkload
 from shared.api.schema_hints import LONG_AGO, RawQuantity
+from shared.api.validate_labels import annotation_errors, label_errors, name_errors, toleration_errors
 from shared.api.workload import PodSet, PodSetTopologyRequest, Workload
 from shared.api.workload_status import Admission, AdmissionCheckState
 from shared.config.feature_gates import FeatureGates
+from shared.jobs.validate_annotations import boost_errors, gate_errors
 
 MAX_REASON_LENGTH = 1024
 REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", re.ASCII)

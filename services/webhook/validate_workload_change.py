@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from services.webhook.field_errors import FieldError, immutable, invalid, required
-from services.webhook.validate_annotations import gate_change_errors
 from shared.api import names
 from shared.api.conditions import is_true
+from shared.api.field_errors import FieldError, immutable, invalid, required
 from shared.api.quantity import QuantityError, parse
 from shared.api.raw_workload import RawPodSet, RawWorkload
 from shared.api.workload_status import Admission, PodSetAssignment
 from shared.config.feature_gates import FeatureGates
+from shared.jobs.validate_annotations import gate_change_errors
 
 
 def change_errors(new: RawWorkload, old: RawWorkload, *, elastic: bool, gates: FeatureGates) -> Iterator[FieldError]:

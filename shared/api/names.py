@@ -214,3 +214,13 @@ CHECK_REJECTED: Final = "Rejected"
 STOP_NONE: Final = "None"
 STOP_HOLD: Final = "Hold"
 STOP_HOLD_AND_DRAIN: Final = "HoldAndDrain"
+
+# What the integrations of single kinds of jobs use.
+POD_INDEX_OFFSET: Final = f"{GROUP}/pod-index-offset"
+"""Annotation of pods: what their index is to be lessened by, so that ranks begin behind those of another pod set."""
+RAYCLUSTER_GENERATION: Final = f"{GROUP}/raycluster-generation"
+RUNTIME_PATCH_MANAGER: Final = f"{GROUP}/manager"
+"""Who writes the entry of a TrainJob's `runtimePatches` that is ours."""
+
+JOB_KIND_PLUGINS: Final = "sluice.job_kinds"
+"""The group of entry points by which other packages bring kinds of jobs; the name of an entry point is the framework's in the configuration."""

@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from shared.config.configuration import GROUP, KIND, Configuration, Configured
-from shared.config.configuration_rules import broken_rules
+from shared.config.configuration_rules import FRAMEWORKS, broken_rules
 from shared.config.configuration_v1beta1 import converted
 from shared.config.durations import Duration, parse_duration
 from shared.config.feature_gates import FeatureGates, GateError, parse_flag, resolve
@@ -37,6 +37,7 @@ USED = frozenset(
         "manageJobsWithoutQueueName",
         "managedJobsNamespaceSelector",
         "integrations.frameworks",
+        "integrations.externalFrameworks",
         "integrations.labelKeysToCopy",
         "waitForPodsReady",
         "resources.quotaCheckStrategy",
@@ -85,7 +86,16 @@ USED_GATES = frozenset(
         "WorkloadValidationForPodSetMetadata",
     }
 )
-USED_FRAMEWORKS = frozenset({"batch/job"})
+USED_FRAMEWORKS = frozenset(
+    {
+        "batch/job",
+        "pod",
+        "jobset.x-k8s.io/jobset",
+        *(f"kubeflow.org/{kind}" for kind in ("tfjob", "pytorchjob", "xgboostjob", "paddlejob", "jaxjob", "mpijob")),
+        *(f"ray.io/{kind}" for kind in ("rayjob", "raycluster", "rayservice")),
+    }
+)
+"""Those that there are integrations of; packages may bring more."""
 
 
 class ConfigurationError(ValueError):
@@ -224,7 +234,7 @@ def _gates(path: str, in_file: Mapping[str, bool], flag: str) -> FeatureGates:
 def _unused(raw: Mapping[str, object], configuration: Configuration, gates: FeatureGates) -> Iterator[str]:
     yield from _unused_paths(raw, "")
     for framework in configuration.integrations.frameworks:
-        if framework not in USED_FRAMEWORKS:
+        if framework in FRAMEWORKS and framework not in USED_FRAMEWORKS:
             yield f"integrations.frameworks: {framework}"
     for gate, state in gates.changed().items():
         if gate not in USED_GATES:

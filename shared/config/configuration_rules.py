@@ -6,7 +6,9 @@ import ipaddress
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from importlib.metadata import entry_points
 
+from shared.api.names import JOB_KIND_PLUGINS
 from shared.api.quantity import QuantityError, parse
 from shared.api.selectors import selector_errors
 from shared.api.validation import label_value_errors
@@ -193,9 +195,10 @@ def _namespaces(c: Configuration) -> Iterator[Fault]:
 def _integrations(c: Configuration, gates: FeatureGates) -> Iterator[Fault]:
     integrations = c.integrations
     path = "integrations.frameworks"
+    known = (*FRAMEWORKS, *sorted(entry_points(group=JOB_KIND_PLUGINS).names))
     for name in integrations.frameworks:
-        if name not in FRAMEWORKS:
-            yield path, f"{name!r} is not one of {', '.join(FRAMEWORKS)}"
+        if name not in known:
+            yield path, f"{name!r} is not one of {', '.join(known)}"
     yield from _repeated(path, integrations.frameworks)
     if SPARK in integrations.frameworks and not gates["SparkApplicationIntegration"]:
         yield path, f"{SPARK} needs the feature gate SparkApplicationIntegration"

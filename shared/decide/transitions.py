@@ -204,12 +204,13 @@ def _counted(stats: SchedulingStats | None, reason: str, cause: str) -> Scheduli
     return SchedulingStats(evictions=tuple(entries))
 
 
-def release(status: WorkloadStatus, now: datetime, generation: int) -> WorkloadStatus:
-    """The job of an evicted workload has stopped: Requeued as its eviction says, and the reservation is given back."""
+def release(status: WorkloadStatus, now: datetime, generation: int, *, again: bool | None = None) -> WorkloadStatus:
+    """The job of an evicted workload has stopped: Requeued as its eviction says (or as `again` does), and the reservation is given back."""
     evicted = conds.find(status.conditions, names.EVICTED)
     if evicted is None or evicted.status != "True":
         return status
-    again = evicted.reason in _REQUEUED_AT_ONCE
+    if again is None:
+        again = evicted.reason in _REQUEUED_AT_ONCE
     conditions = _set(status.conditions, names.REQUEUED, again, evicted.reason, evicted.message, now, generation)
     return unreserve(
         _with(status, conditions=conditions), names.REASON_PENDING_EVALUATION, evicted.message, now, generation

@@ -10,9 +10,10 @@ before: then it has no start time, without which the API server takes no Complet
 from shared.api import names
 from shared.api.schema_hints import ApiStruct
 from shared.jobs import merge_patch
+from shared.jobs.elastic import gated, is_elastic
 from shared.jobs.manifest import JsonObject, replaced, section, text, texts, view
 from shared.jobs.podset_info import PermanentError, PodSetInfo, merged_template, restored_template
-from shared.jobs.protocol import Finished, JobPodSet, StopStep
+from shared.jobs.protocol import Finished, Gates, JobPodSet, KindDefaults, ManagedBy, StopStep
 from shared.jobs.topology_request import topology_request
 
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
@@ -50,7 +51,7 @@ class _Status(ApiStruct, frozen=True, kw_only=True):
     uncounted_terminated_pods: _Uncounted = _Uncounted()
 
 
-class BatchJob:
+class BatchJob(KindDefaults):
     """See shared.jobs.protocol.JobKind."""
 
     group = "batch"
@@ -58,6 +59,8 @@ class BatchJob:
     kind = "Job"
     plural = "jobs"
     framework = "batch/job"
+    managed_by = ManagedBy(("spec", "managedBy"), "kubernetes.io/job-controller")
+    may_be_elastic = True
 
     def suspended(self, job: JsonObject) -> bool:
         return _spec(job).suspend and not _stopping(job)
@@ -142,8 +145,10 @@ class BatchJob:
             return {}
         return {names.DEFAULT_PODSET: parallelism - remaining}
 
-    def priority_class(self, job: JsonObject) -> str | None:
-        return None
+    def prepared(self, job: JsonObject, gates: Gates) -> JsonObject:
+        if not is_elastic(job, gates):
+            return job
+        return replaced(job, ("spec", "template"), gated(section(job, "spec", "template")))
 
 
 def _spec(job: JsonObject) -> _Spec:

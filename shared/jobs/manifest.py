@@ -46,6 +46,12 @@ def texts(manifest: JsonObject, *path: str) -> dict[str, str]:
     return {key: value for key, value in section(manifest, *path).items() if isinstance(value, str)}
 
 
+def number(manifest: JsonObject, *path: str, default: int) -> int:
+    """The whole number at `path`, else `default`."""
+    value = section(manifest, *path[:-1]).get(path[-1])
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
 def items(manifest: JsonObject, *path: str) -> list[JsonObject]:
     """The list of objects at `path`, without what is no object."""
     value = section(manifest, *path[:-1]).get(path[-1])

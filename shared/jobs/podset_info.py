@@ -5,7 +5,7 @@ admission checks. Merging refuses to overwrite: a key that already has another v
 on the wrong nodes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
@@ -17,6 +17,8 @@ from shared.jobs.manifest import JsonObject, replaced, section, texts, view
 
 MULTIKUEUE_WORKER_POD = f"{names.GROUP}/multikueue-worker-workload-pod"
 _POD_INDEX_LIMIT = 63
+_INJECTED = {"metadata": ("labels", "annotations"), "spec": ("nodeSelector", "tolerations", "schedulingGates")}
+"""What a start may change in a pod template."""
 
 
 class PermanentError(ValueError):
@@ -152,6 +154,11 @@ def template_info(name: str, count: int, template: JsonObject) -> PodSetInfo:
 def merged_template(template: JsonObject, info: PodSetInfo) -> JsonObject:
     """A copy of the pod template with the info merged in. Raises MergeConflict."""
     own = template_info(info.name, info.count, template)
+    if names.WORKLOAD_SLICE_NAME in info.annotations:
+        # A new slice takes over from whatever slice the template was started for last.
+        stale = {names.WORKLOAD_SLICE_NAME, names.WORKLOAD_ANNOTATION}
+        kept = {key: value for key, value in own.annotations.items() if key not in stale}
+        own = msgspec.structs.replace(own, annotations=kept)
     result = replaced(template, ("metadata", "annotations"), _union("annotations", own.annotations, info.annotations))
     result = replaced(result, ("metadata", "labels"), _union("labels", own.labels, info.labels))
     result = replaced(result, ("spec", "nodeSelector"), _union("nodeSelector", own.node_selector, info.node_selector))
@@ -166,17 +173,29 @@ def merged_template(template: JsonObject, info: PodSetInfo) -> JsonObject:
     return result
 
 
-def restored_template(template: JsonObject, original: JsonObject, surviving_labels: Iterable[str] = ()) -> JsonObject:
-    """A copy of the template whose labels, annotations, node selector, tolerations and scheduling gates are those of `original`, exactly; labels named
-    in `surviving_labels` stay as the template has them."""
-    labels = texts(original, "metadata", "labels")
-    own = texts(template, "metadata", "labels")
-    labels |= {key: own[key] for key in surviving_labels if key in own}
-    result = replaced(template, ("metadata", "labels"), labels)
-    result = replaced(result, ("metadata", "annotations"), texts(original, "metadata", "annotations"))
-    result = replaced(result, ("spec", "nodeSelector"), texts(original, "spec", "nodeSelector"))
-    result = replaced(result, ("spec", "tolerations"), _list(original, "tolerations"))
-    return replaced(result, ("spec", "schedulingGates"), _list(original, "schedulingGates"))
+def restored_template(template: JsonObject, original: JsonObject, surviving_labels: Container[str] = ()) -> JsonObject:
+    """A copy of the template whose labels, annotations, node selector, tolerations and scheduling gates are those of `original`, exactly (an empty one
+    stays empty, an absent one absent); labels named in `surviving_labels` stay as the template has them."""
+    result = dict(template)
+    for part, keys in _INJECTED.items():
+        own, wanted = section(template, part), section(original, part)
+        restored = {key: value for key, value in own.items() if key not in keys}
+        restored |= {key: wanted[key] for key in keys if key in wanted}
+        if part == "metadata" and (
+            surviving := {k: v for k, v in texts(own, "labels").items() if k in surviving_labels}
+        ):
+            restored["labels"] = texts(wanted, "labels") | surviving
+        if restored or part in original:
+            result[part] = restored
+        else:
+            result.pop(part, None)
+    return result
+
+
+def info_fields(info: PodSetInfo) -> tuple[JsonObject, JsonObject]:
+    """The info as (metadata, spec) of a pod template, without what is empty."""
+    merged = merged_template({}, info)
+    return section(merged, "metadata"), section(merged, "spec")
 
 
 def _list(template: JsonObject, key: str) -> list[object]:

@@ -43,7 +43,10 @@ class AncestorSearch:
     def next_owner(self) -> OwnerReference | None:
         """The owner to read next, None when the search is over."""
         owner = None if self._done else self._current.controller_owner()
-        if owner is None or OwnerKind(owner.api_version, owner.kind) not in KNOWN:
+        if owner is None:
+            return None
+        kind = OwnerKind(owner.api_version, owner.kind)
+        if kind not in KNOWN and kind not in self._enabled:
             return None
         return owner
 

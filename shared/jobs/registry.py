@@ -6,8 +6,14 @@ A kind is *known* when Kueue's API knows it (integrated here or not): the search
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from shared.jobs import plugins
 from shared.jobs.batch_job import BatchJob
+from shared.jobs.jobset import JobSet
+from shared.jobs.pod import PlainPod
 from shared.jobs.protocol import JobKind
+from shared.jobs.ray_cluster import RayCluster
+from shared.jobs.ray_job import RayJob, RayService
+from shared.jobs.training_job import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
 
 
 class OwnerKind(NamedTuple):
@@ -17,28 +23,38 @@ class OwnerKind(NamedTuple):
     kind: str
 
 
-INTEGRATED: tuple[JobKind, ...] = (BatchJob(),)
+BUILT_IN: tuple[JobKind, ...] = (
+    BatchJob(),
+    JobSet(),
+    TF_JOB,
+    PYTORCH_JOB,
+    XGBOOST_JOB,
+    PADDLE_JOB,
+    JAX_JOB,
+    MPI_JOB,
+    RayJob(),
+    RayCluster(),
+    RayService(),
+    PlainPod(),
+)
+INTEGRATED: tuple[JobKind, ...] = (*BUILT_IN, *plugins.found(BUILT_IN))
+"""With the kinds that other packages bring."""
 
 _ELSEWHERE: dict[OwnerKind, str] = {
-    OwnerKind("jobset.x-k8s.io/v1alpha2", "JobSet"): "jobsets",
-    OwnerKind("kubeflow.org/v1", "TFJob"): "tfjobs",
-    OwnerKind("kubeflow.org/v1", "PyTorchJob"): "pytorchjobs",
-    OwnerKind("kubeflow.org/v1", "XGBoostJob"): "xgboostjobs",
-    OwnerKind("kubeflow.org/v1", "PaddleJob"): "paddlejobs",
-    OwnerKind("kubeflow.org/v1", "JAXJob"): "jaxjobs",
-    OwnerKind("kubeflow.org/v2beta1", "MPIJob"): "mpijobs",
     OwnerKind("trainer.kubeflow.org/v1alpha1", "TrainJob"): "trainjobs",
-    OwnerKind("ray.io/v1", "RayJob"): "rayjobs",
-    OwnerKind("ray.io/v1", "RayCluster"): "rayclusters",
-    OwnerKind("ray.io/v1", "RayService"): "rayservices",
     OwnerKind("workload.codeflare.dev/v1beta2", "AppWrapper"): "appwrappers",
     OwnerKind("sparkoperator.k8s.io/v1beta2", "SparkApplication"): "sparkapplications",
-    OwnerKind("v1", "Pod"): "pods",
     OwnerKind("apps/v1", "ReplicaSet"): "replicasets",
     OwnerKind("apps/v1", "Deployment"): "deployments",
     OwnerKind("apps/v1", "StatefulSet"): "statefulsets",
     OwnerKind("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): "leaderworkersets",
 }
+
+
+def external(frameworks: Iterable[str]) -> frozenset[OwnerKind]:
+    """Kinds that other managers integrate, which a configuration names as `Kind.version.group`."""
+    parts = (name.split(".", 2) for name in frameworks)
+    return frozenset(OwnerKind(f"{group}/{version}", kind) for kind, version, group in parts)
 
 
 def owner_kind(kind: JobKind) -> OwnerKind:
@@ -48,6 +64,16 @@ def owner_kind(kind: JobKind) -> OwnerKind:
 
 KNOWN: dict[OwnerKind, str] = {owner_kind(kind): kind.plural for kind in INTEGRATED} | _ELSEWHERE
 """Kinds an owner chain may go through, and the plural to read them by."""
+
+
+def token_of(group: str, kind: str) -> str:
+    """One lower-case word for a kind of job, whatever its version: `job` for one of Kubernetes' own, `jobset.jobset.x-k8s.io` for any other."""
+    return f"{kind}.{group}".lower() if "." in group else kind.lower()
+
+
+def review_path(kind: JobKind, verb: str) -> str:
+    """Where the API server sends admission reviews of a kind of job; `verb`: mutate or validate."""
+    return f"/{verb}-{kind.group.replace('.', '-')}-{kind.version}-{kind.kind.lower()}"
 
 
 def integrated(frameworks: Iterable[str]) -> dict[OwnerKind, JobKind]:

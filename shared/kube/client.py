@@ -20,6 +20,8 @@ from shared.kube.resources import LEASES, Resource
 from shared.kube.transport import NO_QUERY, HttpTransport, Request, Transport
 
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+"""Merges lists of Kubernetes' own kinds by the key that their schema names; other kinds do not know it."""
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 

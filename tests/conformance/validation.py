@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from services.webhook.field_errors import FieldError, invalid
 from services.webhook.validate_queues import cluster_queue_errors, cohort_errors, resource_flavor_errors
 from services.webhook.validate_workload import workload_errors
 from shared.api.cluster_queue import ClusterQueue
 from shared.api.cohort import Cohort
 from shared.api.decoding import convert
+from shared.api.field_errors import FieldError, invalid
 from shared.api.raw_workload import RawWorkload
 from shared.api.resource_flavor import ResourceFlavor
 from shared.config.feature_gates import FeatureGates, resolve

@@ -23,7 +23,7 @@ from devcluster.options import ClusterOptions
 from devcluster.ports import free_ports
 from devcluster.stack import Stack
 from shared.api.conditions import find
-from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, owner_kind
+from shared.jobs.registry import KNOWN, OwnerKind
 from shared.kube.client import KubeClient
 from shared.kube.errors import Conflict, NotFound
 from shared.kube.resources import (
@@ -32,6 +32,7 @@ from shared.kube.resources import (
     JOBS,
     LOCAL_QUEUES,
     POD_TEMPLATES,
+    PODS,
     PROVISIONING_REQUESTS,
     RESOURCE_FLAVORS,
     TOPOLOGIES,
@@ -166,6 +167,7 @@ async def test_granted_is_what_is_used(life: Life) -> None:
     await _a_workload_that_does_not_fit_its_job(life)
     await _two_phases(life)
     await _a_job_that_is_given_up(life)
+    await _an_elastic_job(life)
     await _metrics(life)
     await _a_spoilt_certificate(life)
     made = life.made()
@@ -268,7 +270,7 @@ def _owner(kind: OwnerKind) -> Manifest:
 
 
 async def _owners_of_every_kind(life: Life) -> None:
-    ours = {owner_kind(kind) for kind in INTEGRATED}
+    ours = {OwnerKind("batch/v1", "Job")}
     builtin = {kind for kind in KNOWN if "." not in kind.api_version}
     foreign = [_definition(kind, plural) for kind, plural in KNOWN.items() if kind not in builtin]
     await life.apply(*foreign)
@@ -286,7 +288,7 @@ async def _owners_of_every_kind(life: Life) -> None:
         child["metadata"]["ownerReferences"] = [reference]
         await create_job(life.client, child)
         assert await life.asked(WEBHOOK, resource, "get"), kind
-        # The watcher has its own copy of the kinds it integrates.
+        # The watcher has its own copy of the kinds that are enabled, which is one here.
         assert kind in ours or await life.asked(WATCHER, resource, "get"), kind
 
 
@@ -352,6 +354,15 @@ async def _a_job_that_is_given_up(life: Life) -> None:
     limit = {"kueue.x-k8s.io/max-exec-time-seconds": "1"}
     await create_job(life.client, job("endless", "rbac", labels=limit, run_seconds="forever"))
     assert await life.asked(WATCHER, JOBS, "delete", 60)
+
+
+async def _an_elastic_job(life: Life) -> None:
+    """Its pods are let run one by one."""
+    growing = job("elastic", "rbac", run_seconds="forever")
+    growing["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+    await create_job(life.client, growing)
+    assert await life.asked(WATCHER, PODS, "list")
+    assert await life.asked(WATCHER, PODS, "patch")
 
 
 async def _two_phases(life: Life) -> None:

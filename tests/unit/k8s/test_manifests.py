@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import yaml
 
+from cli import integrations
 from cli.nats_credentials import CONFIG_KEY, CONFIG_SECRET, USERS, secret_name
 from services.metrics.settings import MetricsSettings
 from services.preemptor.settings import PreemptorSettings
@@ -27,6 +28,8 @@ from shared.api.names import CONVERSION_SERVICE
 from shared.config.configuration import Metrics
 from shared.config.settings import BaseSettings, load
 from shared.events.streams import READER, REPLICAS, SERVICES
+from shared.jobs.protocol import JobKind
+from shared.jobs.registry import review_path
 from tests.unit.k8s.rendered import ROOT, Document, key, of_kind, pod_specs, render
 
 NAMESPACE = "kueue-system"
@@ -308,7 +311,30 @@ def test_webhook_configurations_point_at_handlers_and_the_service() -> None:
             # R2: a webhook that is down never stops the gateway.
             conditions = [c["expression"] for c in webhook["matchConditions"]]
             assert f'request.userInfo.username != "system:serviceaccount:{NAMESPACE}:sluice-watcher"' in conditions
-    assert called == set(routes)
+    optional = {review_path(kind, verb) for kind in integrations.optional() for verb in ("mutate", "validate")}
+    assert called == set(routes) - optional
+    assert optional <= set(routes)
+
+
+@pytest.mark.parametrize("kind", integrations.optional(), ids=lambda kind: str(kind.framework))
+def test_an_integration_brings_its_rights_and_its_admission(
+    kind: JobKind,
+) -> None:
+    name = integrations.component(kind.framework)
+    folder = ROOT / "k8s" / "components" / "integrations" / name
+    found = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    for patch, verb in zip(found["patches"], ("mutate", "validate"), strict=True):
+        (operation,) = yaml.safe_load(patch["patch"])
+        assert operation["value"]["clientConfig"]["service"]["path"] == review_path(kind, verb)
+    role = next(d for d in yaml.safe_load_all((folder / "role.yaml").read_text()) if d["kind"] == "ClusterRole")
+    assert {group for rule in role["rules"] for group in rule["apiGroups"]} == {kind.group}
+    base = [
+        rule
+        for o in of_kind(render("base"), "ClusterRole")
+        if o["metadata"]["name"] == "sluice-watcher"
+        for rule in o["rules"]
+    ]
+    assert not any(kind.plural in rule["resources"] and kind.group in rule["apiGroups"] for rule in base)
 
 
 def test_definitions_are_converted_by_webhooks_that_need_not_be_ready() -> None:

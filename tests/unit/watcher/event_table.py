@@ -14,7 +14,9 @@ TYPES = {"N": "Normal", "W": "Warning"}
 def row_of(kind: str, reason: str) -> dict[str, Any] | None:
     """The row of an Event of this reason on such an object."""
     row: dict[str, Any]
-    for row in (*TABLE.get(kind, ()), *TABLE["Any"]):
+    # What a Job tells, every kind of job does.
+    of_kind = TABLE.get(kind, ()) if kind in TABLE and kind != "Pod" else (*TABLE["Job"], *TABLE.get(kind, ()))
+    for row in (*of_kind, *TABLE["Any"]):
         head, any_end, _ = row["reason"].partition("*")
         if reason == row["reason"] or (any_end and reason.startswith(head)):
             return row

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from services.watcher.store import Store
 from shared.jobs.merge_patch import apply
-from shared.kube.client import MERGE_PATCH, KubeClient
+from shared.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
 from shared.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from shared.kube.resources import Resource
 
@@ -42,6 +42,8 @@ class FakeApi:
         self.poison: set[str] = set()
         """Names of objects whose patches make the caller's code fail."""
         self.is_active = True
+        self.served: dict[str, list[dict[str, Any]]] = {}
+        """What discovery tells, by path."""
         self._faults: deque[tuple[str, ApiError, bool, Callable[[], None] | None]] = deque()
 
     def may_write(self) -> bool:
@@ -73,6 +75,9 @@ class FakeApi:
     def one(self, resource: str, name: str, namespace: str = "team") -> dict[str, Any]:
         return self.objects[(resource, namespace, name)]
 
+    def objects_of(self, resource: str) -> list[dict[str, Any]]:
+        return [found for (plural, _, _), found in self.objects.items() if plural == resource]
+
     def created(self, plural: str) -> list[dict[str, Any]]:
         return [call.body for call in self.calls if call.verb == "create" and call.plural == plural]
 
@@ -82,6 +87,13 @@ class FakeApi:
         if found is None:
             raise NotFound(404, "NotFound", name)
         return json.dumps(found).encode()
+
+    async def discover(self, path: str) -> bytes:
+        """Kinds that somebody has put objects of."""
+        self._fault("get", before=True)
+        if path not in self.served:
+            raise NotFound(404, "NotFound", path)
+        return json.dumps({"resources": self.served[path]}).encode()
 
     async def create(self, resource: Resource, namespace: str, body: bytes, **_: Any) -> bytes:
         landed = self._fault("create", before=True)
@@ -121,6 +133,8 @@ class FakeApi:
             if wanted.get(field, found["metadata"][field]) != found["metadata"][field]:
                 raise Conflict(409, "Conflict", f"{field} of {name}")
         parts = {"status", "metadata"} if subresource else set(patch) - {"status"}
+        if content_type == STRATEGIC_MERGE_PATCH:
+            patch = _with_conditions(patch, found)
         if subresource:
             patch["metadata"] = {}
         new = apply(found, {part: patch[part] for part in parts if part in patch})
@@ -145,10 +159,9 @@ class FakeApi:
         if uid and found["metadata"]["uid"] != uid:
             raise Conflict(409, "Conflict", name)
         if found["metadata"].get("finalizers"):
-            found["metadata"]["deletionTimestamp"] = "2026-01-03T00:00:00Z"
-            self.put(resource.plural, found)
-        else:
-            del self.objects[(resource.plural, namespace, name)]
+            metadata = {**found["metadata"], "deletionTimestamp": "2026-01-03T00:00:00Z"}
+            return json.dumps(self.put(resource.plural, {**found, "metadata": metadata})).encode()
+        del self.objects[(resource.plural, namespace, name)]
         return b"{}"
 
     def _fault(self, verb: str, *, before: bool) -> ApiError | None:
@@ -161,3 +174,10 @@ class FakeApi:
         if landed:
             return error
         raise error
+
+
+def _with_conditions(patch: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """A strategic merge of conditions, which are told apart by their type, as a merge patch."""
+    present = {c["type"]: c for c in found.get("status", {}).get("conditions", [])}
+    present |= {c["type"]: c for c in patch["status"].get("conditions", [])}
+    return {**patch, "status": {**patch["status"], "conditions": list(present.values())}}

@@ -40,7 +40,7 @@ def test_the_table_names_each_reason_once() -> None:
         ("Workload", "Admitted", "Warning", "is N, not Warning"),
         ("Workload", "Unheard", "Normal", "Kueue has no Event"),
         ("Job", "Admitted", "Normal", "Kueue has no Event"),
-        ("Pod", "ExcessPodDeleted", "Normal", "is said to wait for"),
+        ("Pod", "PodTerminatedByKueue", "Normal", "is said to wait for"),
     ],
 )
 def test_what_the_watch_over_all_tests_would_find(kind: str, reason: str, type_: str, expected: str) -> None:

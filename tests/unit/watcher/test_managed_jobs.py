@@ -105,7 +105,7 @@ def test_what_the_configuration_says_about_jobs() -> None:
     assert matches(settings.namespace_selector, {"team": "a"})
     assert not matches(settings.namespace_selector, {"kubernetes.io/metadata.name": "own"})
     assert settings.label_keys_to_copy == ("x",)
-    assert settings.frameworks == ("batch/job",)
+    assert settings.frameworks == ("pod", "batch/job")
     assert not settings.wait_for_pods_ready
     assert job_settings(Configured(), "kueue-system").wait_for_pods_ready
 
@@ -122,3 +122,23 @@ def test_what_the_configuration_says_about_jobs() -> None:
 def test_one_look(labels: dict[str, str], owners: tuple[OwnerReference, ...], manage_all: bool, expected: bool) -> None:
     world = World(JobSettings(manage_without_queue_name=manage_all))
     assert world.managed.may_be_managed(child(*owners, **labels)) is expected
+
+
+FARM = "render.example.com/v1"
+
+
+async def test_a_kind_that_another_manager_integrates_stands_for_its_children() -> None:
+    world = World(JobSettings(external_frameworks=("Farm.v1.render.example.com",)))
+    world.api.served["/apis/render.example.com/v1"] = [
+        {"name": "farms/status", "kind": "Farm"},
+        {"name": "farms", "kind": "Farm"},
+    ]
+    world.api.put("farms", {"metadata": metadata("f", namespace="team", labels=QUEUE)})
+    found = await world.managed.standing(child(owner(FARM, "Farm", "f")))
+    assert found.ancestor is not None
+    assert (found.managed, found.top_level, found.ancestor.name) == (True, False, "f")
+    # Not configured, it is any unknown kind; not served, it cannot be read.
+    assert (await World().managed.standing(child(owner(FARM, "Farm", "f"), **QUEUE))).top_level
+    world = World(JobSettings(external_frameworks=("Farm.v1.render.example.com",)))
+    with pytest.raises(OwnershipError):
+        await world.managed.standing(child(owner(FARM, "Farm", "f"), **QUEUE))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from services.watcher.lanes import LaneKey
 from services.watcher.managed_jobs import JobSettings
 from shared.events import commands as c
 from shared.jobs.naming import workload_name
@@ -399,8 +400,8 @@ async def test_an_eviction_that_is_there_already_has_the_job_looked_at(
     await world.settled()
     looked: list[str] = []
 
-    async def reconcile(kind: object, namespace: str, name: str) -> None:
-        looked.append(f"{namespace}/{name}")
+    async def reconcile(kind: object, lane: LaneKey) -> None:
+        looked.append(f"{lane.namespace}/{lane.name}")
 
     monkeypatch.setattr(world.gateway._reconciler, "reconcile", reconcile)
     if again == "command":

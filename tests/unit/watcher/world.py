@@ -13,6 +13,7 @@ from opentelemetry.trace import NoOpTracer
 from prometheus_client import CollectorRegistry
 
 from services.watcher.apply import Gateway
+from services.watcher.kinds import watched_kinds
 from services.watcher.managed_jobs import JobSettings
 from services.watcher.projections_workload import project_workload
 from services.watcher.settings import WatcherSettings
@@ -21,14 +22,17 @@ from services.watcher.workload_state import workload_of
 from shared.events import cloudevents, commands, objects
 from shared.events.decisions import Admit, Batch, Decision, Positions, Preempt
 from shared.events.outcomes import CommandOutcome, DecisionOutcome
+from shared.jobs.registry import integrated
 from shared.testing.simulated_bus import DecodedBroker
 from tests.unit.watcher.fake_api import FakeApi
-from tests.unit.watcher.manifests import metadata, raw, template, workload
+from tests.unit.watcher.manifests import TIME, metadata, raw, template, workload
 from tests.unit.watcher.moments import Clock
 
 RESOURCES = {
     "workload": "workloads",
     "job": "jobs",
+    "pod": "pods",
+    "jobset.jobset.x-k8s.io": "jobsets",
     "namespace": "namespaces",
     "resourceflavor": "resourceflavors",
     "clusterqueue": "clusterqueues",
@@ -46,7 +50,7 @@ WITHIN_S = 10.0
 class World:
     def __init__(self, jobs: JobSettings | None = None) -> None:
         self.api = FakeApi()
-        self.store = Store()
+        self.store = Store(watched_kinds(integrated(jobs.frameworks if jobs else ("batch/job",)).values()))
         self.broker = DecodedBroker()
         self.clock = Clock()
         self.gateway = Gateway(
@@ -223,6 +227,25 @@ async def running(
                 task.result()
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def queued_pod(
+    name: str, *, group: str = "", total: int = 0, role: str = "", at: str = TIME, phase: str = "Pending", **meta: Any
+) -> dict[str, Any]:
+    """A pod as the webhook leaves it: gated, marked, with our finalizer."""
+    labels = {"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/managed": "true", **meta.pop("labels", {})}
+    annotations = {"kueue.x-k8s.io/role-hash": role or "0a0a0a0a", **meta.pop("annotations", {})}
+    if group:
+        annotations |= {"kueue.x-k8s.io/pod-group-name": group, "kueue.x-k8s.io/pod-group-total-count": str(total)}
+    found = metadata(name, namespace="team", labels=labels, annotations=annotations, **meta)
+    gates = [{"name": "kueue.x-k8s.io/admission"}, {"name": "kueue.x-k8s.io/topology"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**found, "creationTimestamp": at, "finalizers": ["kueue.x-k8s.io/managed"]},
+        "spec": {**template()["spec"], "schedulingGates": gates},
+        "status": {"phase": phase},
+    }
 
 
 def queued_job(name: str = "j", *, suspend: bool = True, **meta: Any) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import pytest
 from services.webhook.default_job import Surroundings, defaults
 from shared.api.decoding import convert
 from shared.api.meta import ObjectMeta
+from shared.config.feature_gates import DEFAULT_GATES
+from shared.jobs.batch_job import BatchJob
 
 ALONE = Surroundings(
     default_queue=False,
@@ -26,7 +28,7 @@ SUSPEND = [("/spec/suspend", True)]
 def changes(labels: dict[str, str], around: Surroundings, **rest: Any) -> list[tuple[str, Any]]:
     metadata = {"name": "j", "labels": labels, **rest.pop("metadata", {})}
     job: dict[str, Any] = {"metadata": metadata, "spec": rest}
-    return [(p.path, p.value) for p in defaults(job, convert(ObjectMeta, metadata), around)]
+    return [(p.path, p.value) for p in defaults(BatchJob(), job, convert(ObjectMeta, metadata), around, DEFAULT_GATES)]
 
 
 def near(**changed: bool) -> Surroundings:
@@ -42,7 +44,7 @@ def near(**changed: bool) -> Surroundings:
         (QUEUED, near(namespace_matches=False), SUSPEND),
         ({}, near(manage_all=True), SUSPEND),
         ({}, near(manage_all=True, namespace_matches=False), []),
-        ({}, near(default_queue=True), [("/metadata/labels", {"kueue.x-k8s.io/queue-name": "default"}), *SUSPEND]),
+        ({}, near(default_queue=True), [("/metadata/labels/kueue.x-k8s.io~1queue-name", "default"), *SUSPEND]),
         ({"a": "b"}, near(default_queue=True), [("/metadata/labels/kueue.x-k8s.io~1queue-name", "default"), *SUSPEND]),
         ({}, near(default_queue=True, owner_managed=True), []),
         ({}, near(default_queue=True, namespace_matches=False), []),
@@ -52,11 +54,18 @@ def near(**changed: bool) -> Surroundings:
             near(default_priority_class=True),
             [("/metadata/labels/kueue.x-k8s.io~1priority-class", "default"), *SUSPEND],
         ),
-        ({}, near(default_priority_class=True), [("/metadata/labels", {"kueue.x-k8s.io/priority-class": "default"})]),
+        ({}, near(default_priority_class=True), [("/metadata/labels/kueue.x-k8s.io~1priority-class", "default")]),
     ],
 )
 def test_defaults(labels: dict[str, str], around: Surroundings, expected: list[tuple[str, Any]]) -> None:
     assert changes(labels, around) == expected
+
+
+def test_labels_that_are_not_there_yet() -> None:
+    job: dict[str, Any] = {"metadata": {"name": "j"}, "spec": {"suspend": True}}
+    around = near(default_queue=True)
+    found = defaults(BatchJob(), job, convert(ObjectMeta, job["metadata"]), around, DEFAULT_GATES)
+    assert [(p.path, p.value) for p in found] == [("/metadata/labels", {"kueue.x-k8s.io/queue-name": "default"})]
 
 
 def test_a_suspended_job_stays_as_it_is() -> None:

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from services.webhook.admission_review import PatchOperation, Request, Verdict, pointer
-from services.webhook.field_errors import (
+from services.webhook.service import respond
+from shared.api.field_errors import (
     duplicate,
     forbidden,
     invalid,
@@ -18,7 +19,6 @@ from services.webhook.field_errors import (
     too_long,
     too_many,
 )
-from services.webhook.service import respond
 
 
 def review(**request: object) -> bytes:

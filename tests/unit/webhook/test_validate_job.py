@@ -8,8 +8,11 @@ import pytest
 
 from services.webhook.validate_job import created_errors, updated_errors
 from shared.config.feature_gates import DEFAULT_GATES, FeatureGates, resolve
+from shared.jobs.batch_job import BatchJob
+from shared.jobs.protocol import Circumstances
 
 K = "kueue.x-k8s.io/"
+JOB = BatchJob()
 
 
 def job(
@@ -88,7 +91,7 @@ MIN = "metadata.annotations[job-min-parallelism] Invalid value"
     ],
 )
 def test_creation(made: dict[str, Any], expected: list[str]) -> None:
-    assert paths(created_errors(made, DEFAULT_GATES)) == expected
+    assert paths(created_errors(JOB, made, Circumstances(gates=DEFAULT_GATES))) == expected
 
 
 @pytest.mark.parametrize(
@@ -171,7 +174,7 @@ def test_creation(made: dict[str, Any], expected: list[str]) -> None:
     ],
 )
 def test_update(old: dict[str, Any], new: dict[str, Any], default: bool, expected: list[str]) -> None:
-    assert paths(updated_errors(new, old, DEFAULT_GATES, default_queue=default)) == expected
+    assert paths(updated_errors(JOB, new, old, Circumstances(gates=DEFAULT_GATES, default_queue=default))) == expected
 
 
 TOPOLOGY = "spec.template.metadata.annotations"
@@ -209,7 +212,7 @@ def placed(**annotations: str) -> dict[str, Any]:
     ],
 )
 def test_topology_annotations(made: dict[str, Any], expected: list[str]) -> None:
-    assert paths(created_errors(made, DEFAULT_GATES)) == expected
+    assert paths(created_errors(JOB, made, Circumstances(gates=DEFAULT_GATES))) == expected
 
 
 LAYERS = f"{TOPOLOGY}[podset-slice-required-topology-constraints]"
@@ -229,36 +232,52 @@ LAYERS = f"{TOPOLOGY}[podset-slice-required-topology-constraints]"
     ],
 )
 def test_slices_inside_slices(layers: str, expected: list[str]) -> None:
-    assert paths(created_errors(placed(slice_required_topology_constraints=layers), DEFAULT_GATES)) == expected
+    assert (
+        paths(
+            created_errors(JOB, placed(slice_required_topology_constraints=layers), Circumstances(gates=DEFAULT_GATES))
+        )
+        == expected
+    )
 
 
 def test_gates_of_topologies() -> None:
     layered = placed(slice_required_topology_constraints='[{"topology":"rack","size":4}]')
-    assert paths(created_errors(layered, resolve({"TASMultiLayerTopology": False}))) == [f"{LAYERS} Forbidden"]
+    assert paths(created_errors(JOB, layered, Circumstances(gates=resolve({"TASMultiLayerTopology": False})))) == [
+        f"{LAYERS} Forbidden"
+    ]
     off = DEFAULT_GATES.states | {"TopologyAwareScheduling": False}
-    assert paths(created_errors(placed(slice_size="2"), FeatureGates(off))) == []
+    assert paths(created_errors(JOB, placed(slice_size="2"), Circumstances(gates=FeatureGates(off)))) == []
 
 
 def test_an_elastic_job_has_no_fixed_place() -> None:
     made = placed(required_topology="rack")
     made["metadata"]["annotations"] = {K + "elastic-job": "true"}
-    assert paths(created_errors(made, DEFAULT_GATES)) == [f"{TOPOLOGY}[podset-required-topology] Forbidden"]
+    assert paths(created_errors(JOB, made, Circumstances(gates=DEFAULT_GATES))) == [
+        f"{TOPOLOGY}[podset-required-topology] Forbidden"
+    ]
     rigid = resolve({"ElasticJobsViaWorkloadSlices": False})
-    assert paths(created_errors(made, rigid)) == []
+    assert paths(created_errors(JOB, made, Circumstances(gates=rigid))) == []
 
 
 def test_which_name_of_a_prebuilt_workload_counts() -> None:
     made = job({"prebuilt-workload-name": "Label_"}, {"prebuilt-workload-name": "Annotation_"})
-    assert paths(created_errors(made, DEFAULT_GATES)) == [PREBUILT]
+    assert paths(created_errors(JOB, made, Circumstances(gates=DEFAULT_GATES))) == [PREBUILT]
     older = resolve({"WorkloadIdentifierAnnotations": False})
-    assert paths(created_errors(made, older)) == ["metadata.labels[prebuilt-workload-name] Invalid value"]
-    assert paths(created_errors(job(annotations={"prebuilt-workload-name": "Annotation_"}), older)) == []
+    assert paths(created_errors(JOB, made, Circumstances(gates=older))) == [
+        "metadata.labels[prebuilt-workload-name] Invalid value"
+    ]
+    assert (
+        paths(
+            created_errors(JOB, job(annotations={"prebuilt-workload-name": "Annotation_"}), Circumstances(gates=older))
+        )
+        == []
+    )
     too_long = job(annotations={"prebuilt-workload-name": "A_" * 40})
-    assert paths(created_errors(too_long, older)) == [PREBUILT]
+    assert paths(created_errors(JOB, too_long, Circumstances(gates=older))) == [PREBUILT]
 
 
 def test_gates_on_admission_are_free_text_without_their_feature() -> None:
     off = resolve({"AdmissionGatedBy": False})
     made = job(annotations={"admission-gated-by": "plain"})
-    assert paths(created_errors(made, off)) == []
-    assert paths(updated_errors(made, job(), off, default_queue=False)) == []
+    assert paths(created_errors(JOB, made, Circumstances(gates=off))) == []
+    assert paths(updated_errors(JOB, made, job(), Circumstances(gates=off, default_queue=False))) == []

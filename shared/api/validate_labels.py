@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from services.webhook.field_errors import FieldError, duplicate, forbidden, invalid, required, too_long
+from shared.api.field_errors import FieldError, duplicate, forbidden, invalid, required, too_long
 from shared.api.pods import Taint, Toleration
 from shared.api.selectors import LabelSelector, LabelSelectorRequirement
 from shared.api.validation import label_key_errors, label_value_errors

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from services.webhook.field_errors import FieldError, forbidden, invalid, too_long
 from shared.api import names
+from shared.api.field_errors import FieldError, forbidden, invalid, too_long
 from shared.api.validation import dns_subdomain_errors
 
 _GATED_BY = f"metadata.annotations[{names.ADMISSION_GATED_BY}]"

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from services.webhook.field_errors import FieldError, forbidden, invalid, required
-from services.webhook.validate_labels import name_errors
 from shared.api import names
+from shared.api.field_errors import FieldError, forbidden, invalid, required
+from shared.api.validate_labels import name_errors
 from shared.jobs.topology_request import FALSE, TRUE, SliceConstraint
 
 _ONE_OF = (names.PODSET_REQUIRED_TOPOLOGY, names.PODSET_PREFERRED_TOPOLOGY, names.PODSET_UNCONSTRAINED_TOPOLOGY)

@@ -1,0 +1,185 @@
+"""Writes what each kind of job needs in a cluster when its integration is enabled: a kustomize component per integration, with the gateway's rights and
+the admission of that kind. batch/v1 Job is part of the base.
+
+python -m cli.integrations             writes k8s/components/integrations
+python -m cli.integrations --check     exit code 1 and the differing names if anything is stale
+python -m cli.integrations --out FOLDER --framework example.com/kind     the component of a kind that another package brings
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shared.api import names
+from shared.jobs.protocol import JobKind
+from shared.jobs.registry import BUILT_IN, INTEGRATED, review_path
+
+Manifest = dict[str, Any]
+
+FOLDER = Path("k8s/components/integrations")
+BASE = "batch/job"
+"""The one integration that is always installed."""
+NAMESPACE = "kueue-system"
+GATEWAY = "sluice-watcher"
+_NEVER = ("kube-system", NAMESPACE)
+_HEADER = "# Generated from shared/jobs by `make integrations`; do not edit.\n"
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def component(framework: str) -> str:
+    """Name of an integration's folder."""
+    return framework.rpartition("/")[2]
+
+
+def roles(kind: JobKind) -> list[Manifest]:
+    """What the gateway may do with a kind of job: a ClusterRole, and its binding."""
+    name = f"{GATEWAY}-{component(kind.framework)}"
+    metadata = {"name": name}
+    rules: list[Manifest] = [
+        {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["delete", "get", "list", "patch", "watch"]},
+        {"apiGroups": [kind.group], "resources": [f"{kind.plural}/finalizers"], "verbs": ["update"]},
+    ]
+    if kind.framework == "pod":
+        rules.append({"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]})
+    subject = {"kind": "ServiceAccount", "name": GATEWAY, "namespace": NAMESPACE}
+    reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name}
+    return [
+        {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules},
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": reference,
+            "subjects": [subject],
+        },
+    ]
+
+
+def webhook(kind: JobKind, verb: str) -> Manifest:
+    """The entry of a webhook configuration for a kind; `verb`: mutate or validate."""
+    path = review_path(kind, verb)
+    return {
+        "name": f"{verb[0]}{kind.kind.lower()}.kb.io",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"service": {"name": "kueue-webhook-service", "namespace": NAMESPACE, "path": path}},
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "namespaceSelector": {
+            "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(_NEVER)}]
+        },
+        "matchConditions": [
+            {
+                "name": names.NOT_THE_WATCHER,
+                "expression": f'request.userInfo.username != "system:serviceaccount:{NAMESPACE}:{GATEWAY}"',
+            }
+        ],
+        "rules": [
+            {
+                "apiGroups": [kind.group],
+                "apiVersions": [kind.version],
+                "operations": ["CREATE"] if verb == "mutate" else ["CREATE", "UPDATE"],
+                "resources": [kind.plural],
+            }
+        ],
+    }
+
+
+def optional(kinds: Iterable[JobKind] = INTEGRATED) -> list[JobKind]:
+    """Those of the kinds that are installed only when they are enabled."""
+    return [kind for kind in kinds if kind.framework != BASE]
+
+
+def rendered(frameworks: Iterable[str] = ()) -> dict[str, str]:
+    """Path below the folder to content; of all built-in kinds unless some are named."""
+    wanted = set(frameworks)
+    files: dict[str, str] = {}
+    for kind in [k for k in INTEGRATED if k.framework in wanted] if wanted else optional(BUILT_IN):
+        name = component(kind.framework)
+        patches = [
+            {
+                "target": {"kind": configuration},
+                "patch": yaml.dump(
+                    [{"op": "add", "path": "/webhooks/-", "value": webhook(kind, verb)}],
+                    Dumper=_Dumper,
+                    sort_keys=False,
+                ),
+            }
+            for configuration, verb in (
+                ("MutatingWebhookConfiguration", "mutate"),
+                ("ValidatingWebhookConfiguration", "validate"),
+            )
+        ]
+        files[f"{name}/kustomization.yaml"] = _render(
+            {
+                "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+                "kind": "Component",
+                "labels": [{"pairs": {"app.kubernetes.io/part-of": "sluice"}}],
+                "resources": ["role.yaml"],
+                "patches": patches,
+            }
+        )
+        files[f"{name}/role.yaml"] = _render(*roles(kind))
+    return files
+
+
+def differing(folder: Path, frameworks: Iterable[str] = ()) -> list[str]:
+    """Files that are missing, stale or not generated any more."""
+    wanted = rendered(frameworks)
+    present = {str(path.relative_to(folder)): path.read_text() for path in folder.glob("*/*.yaml")}
+    return sorted(name for name in wanted.keys() | present.keys() if wanted.get(name) != present.get(name))
+
+
+def write(folder: Path, frameworks: Iterable[str] = ()) -> list[str]:
+    """Makes the folder current; returns the names of the files that changed."""
+    changed, wanted = differing(folder, frameworks), rendered(frameworks)
+    for name in changed:
+        if name in wanted:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(wanted[name])
+        else:
+            (folder / name).unlink()
+    return changed
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m cli.integrations", description=__doc__)
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the components")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file differs")
+    parser.add_argument("--framework", action="append", default=[], help="only of these kinds")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.framework) - {kind.framework for kind in INTEGRATED}:
+        parser.error(f"no package brings {', '.join(sorted(unknown))}")
+    if options.check:
+        stale = differing(options.out, options.framework)
+        for name in stale:
+            print(f"{options.out / name} differs from shared/jobs: run `make integrations`", file=sys.stderr)
+        return 1 if stale else 0
+    for name in write(options.out, options.framework):
+        print(options.out / name)
+    return 0
+
+
+class _Dumper(yaml.SafeDumper):
+    """Block style, no aliases, long texts as blocks."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _block(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _block)
+
+
+def _render(*documents: Manifest) -> str:
+    return _HEADER + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=160)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

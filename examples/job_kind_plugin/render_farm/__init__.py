@@ -1,0 +1,1 @@
+"""RenderFarm for Sluice."""

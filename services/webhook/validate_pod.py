@@ -1,0 +1,49 @@
+"""Validation of what only pods carry for us (integration specification 14.13). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shared.api import names
+from shared.api.field_errors import FieldError, forbidden, immutable, invalid, required
+from shared.api.validation import dns_subdomain_errors
+from shared.jobs.manifest import JsonObject, texts
+from shared.jobs.pod_view import GROUP_NAME, RETRIABLE, TOTAL_COUNT
+from shared.jobs.prebuilt import prebuilt_name
+
+_MANAGED = f"metadata.labels[{names.MANAGED_LABEL}]"
+_GROUP = f"metadata.annotations[{GROUP_NAME}]"
+_TOTAL = f"metadata.annotations[{TOTAL_COUNT}]"
+_RETRIABLE = f"metadata.annotations[{RETRIABLE}]"
+
+
+def pod_errors(pod: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
+    """Faults of a pod that is created, or changed from `old`."""
+    labels, annotations = texts(pod, "metadata", "labels"), texts(pod, "metadata", "annotations")
+    managed = labels.get(names.MANAGED_LABEL)
+    if managed not in (None, "true"):
+        yield forbidden(_MANAGED, "managed label value can only be 'true'")
+    group, total = _group(pod), annotations.get(TOTAL_COUNT)
+    if group:
+        yield from (invalid(_GROUP, group, detail) for detail in dns_subdomain_errors(group))
+        if total is None:
+            yield required(_TOTAL, "a pod of a group says how many pods the group has")
+    if total is not None:
+        if not group:
+            yield required(_GROUP, "a pod that counts its group names it")
+        if not (total.isascii() and total.isdigit() and int(total) > 0):
+            yield invalid(_TOTAL, total, "must be an integer greater than 0")
+    prebuilt = prebuilt_name(pod)
+    if group and prebuilt and group != prebuilt:
+        yield invalid(_GROUP, group, f"must equal the name of the prebuilt workload, {prebuilt}")
+    if old is not None:
+        before = _group(old)
+        if before and before != group:
+            yield immutable(_GROUP, group)
+        was = texts(old, "metadata", "annotations").get(RETRIABLE)
+        if before and was == "false" and annotations.get(RETRIABLE) != "false":
+            yield forbidden(_RETRIABLE, "a group that cannot be retried stays so")
+
+
+def _group(pod: JsonObject) -> str:
+    return texts(pod, "metadata", "annotations").get(GROUP_NAME) or texts(pod, "metadata", "labels").get(GROUP_NAME, "")

@@ -1,0 +1,404 @@
+"""Every kind of job goes through the same life on a real control plane: held back, admitted, started, evicted, restored, started again, finished; and is
+deleted in each of these states. A driver plays the kind's controller, in status only. Plain pods have theirs from the fake kubelets.
+
+The definitions of the kinds come after Sluice has started, and one goes and comes back: nothing needs a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from cli.integrations import component
+from devcluster.options import ClusterOptions, NodeGroup
+from devcluster.stack import Stack
+from shared.kube.client import KubeClient, connect
+from shared.kube.errors import NotFound
+from shared.kube.resources import PODS, WORKLOADS, Resource
+from tests.eventually import eventually
+from tests.integration.stack.kind_rows import ROWS, Row, definition, pod_spec
+from tests.integration.stack.manifests import Manifest, as_list, cluster_queue, flavor, local_queue
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+FRAMEWORKS = ("batch/job", "pod", *(row.kind.framework for row in ROWS))
+SECONDS = 40
+NODES = (NodeGroup(name="node", count=2, labels={"node-type": "plain"}),)
+TAINT = {"key": "kind-test", "value": "x", "effect": "NoSchedule"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    folder: Path = tmp_path_factory.mktemp("configuration")
+    path = folder / "config.yaml"
+    document = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "integrations": {"frameworks": list(FRAMEWORKS)},
+    }
+    path.write_text(json.dumps(document))
+    options = ClusterOptions(nodes=NODES, default_pod_seconds=0.5, audit=True)
+    settings = {"SLUICE_CONFIGURATION": str(path)}
+    components = tuple(component(framework) for framework in FRAMEWORKS if framework != "batch/job")
+    async with Stack(options, settings=settings, integrations=components) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(stack: Stack) -> AsyncIterator[KubeClient]:
+    async with await connect(str(stack.cluster.kubeconfig), user_agent="test", timeout_s=10.0) as made:
+        yield made
+
+
+class Cluster:
+    """What the tests ask of the API server."""
+
+    def __init__(self, stack: Stack, client: KubeClient) -> None:
+        self.stack, self.client = stack, client
+
+    async def apply(self, *items: Manifest) -> None:
+        await self.stack.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=as_list(*items))
+
+    async def queue(self, name: str, cpu: str = "8") -> None:
+        on_nodes = flavor(name, **{"node-type": "plain"})
+        on_nodes["spec"]["tolerations"] = [{"key": TAINT["key"], "operator": "Exists"}]
+        await self.apply(on_nodes, cluster_queue(name, cpu), local_queue(name))
+
+    async def create(self, resource: Resource, manifest: Manifest) -> Manifest:
+        made = await self.client.create(
+            resource, manifest["metadata"].get("namespace", "default"), msgspec.json.encode(manifest)
+        )
+        return dict(msgspec.json.decode(made))
+
+    async def get(self, resource: Resource, name: str, namespace: str = "default") -> Manifest:
+        """Empty when it is gone."""
+        try:
+            return dict(msgspec.json.decode(await self.client.get(resource, namespace, name)))
+        except NotFound:
+            return {}
+
+    async def patch(self, resource: Resource, name: str, change: Manifest, subresource: str = "") -> None:
+        await self.client.patch(resource, "default", name, msgspec.json.encode(change), subresource=subresource)
+
+    async def workloads(self, namespace: str = "default") -> list[Manifest]:
+        page = msgspec.json.decode(await self.client.list_page(WORKLOADS, namespace))
+        return list(page["items"])
+
+    async def workload_of(self, uid: str) -> Manifest:
+        """The newest one that this object owns."""
+        found = [
+            workload
+            for workload in await self.workloads()
+            if any(owner["uid"] == uid for owner in workload["metadata"].get("ownerReferences", ()))
+        ]
+        return max(found, key=lambda w: int(w["metadata"]["resourceVersion"]), default={})
+
+    async def reserving(self, queue: str) -> int:
+        raw = await self.stack.cluster.kubectl("get", "clusterqueue", queue, "-o", "json")
+        return int(json.loads(raw).get("status", {}).get("reservingWorkloads", 0))
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def cluster(stack: Stack, client: KubeClient) -> Cluster:
+    made = Cluster(stack, client)
+    await made.apply(*(definition(row.kind) for row in ROWS))
+    for row in ROWS:
+        await served(made, row)
+    return made
+
+
+async def served(cluster: Cluster, row: Row) -> None:
+    """Returns when objects of the kind can be made."""
+    resource = Resource(row.kind.group, row.kind.version, row.kind.plural, row.kind.kind)
+
+    async def listed() -> bool:
+        try:
+            await cluster.client.list_page(resource)
+        except NotFound:
+            return False
+        return True
+
+    assert await eventually(listed, SECONDS), row
+
+
+async def holds(look: Callable[[], Awaitable[Any]], what: str) -> Any:
+    found = await eventually(look, SECONDS)
+    assert found, what
+    return found
+
+
+def condition(workload: Manifest, type_: str) -> tuple[str, str] | None:
+    conditions = workload.get("status", {}).get("conditions", ())
+    return next(((c["status"], c["reason"]) for c in conditions if c["type"] == type_), None)
+
+
+class Life:
+    """One object of a kind, and the controller that it would have."""
+
+    def __init__(self, cluster: Cluster, row: Row, name: str) -> None:
+        self.cluster, self.row, self.name = cluster, row, name
+        kind = row.kind
+        self.resource = Resource(kind.group, kind.version, kind.plural, kind.kind)
+        self.uid = ""
+        self.before: Manifest = {}
+
+    async def create(self) -> None:
+        await self.cluster.queue(self.name)
+        made = await self.cluster.create(self.resource, self.row.made(self.name, self.name))
+        self.uid, self.before = made["metadata"]["uid"], made
+        assert self.held(made), "held back at its creation"
+
+    async def now(self) -> Manifest:
+        return await self.cluster.get(self.resource, self.name)
+
+    def held(self, job: Manifest) -> bool:
+        at: Any = job
+        for key in self.row.suspended:
+            at = at.get(key, {})
+        return at is True
+
+    async def workload(self) -> Manifest:
+        return await self.cluster.workload_of(self.uid)
+
+    async def tell(self, status: Manifest) -> None:
+        await self.cluster.patch(self.resource, self.name, {"status": status}, "status")
+
+    async def admitted(self) -> None:
+        async def started() -> bool:
+            job = await self.now()
+            return bool(job) and not self.held(job)
+
+        await holds(started, "started")
+        for template in self.row.templates(await self.now()):
+            assert template["spec"]["nodeSelector"] == {"node-type": "plain"}
+            assert {"key": TAINT["key"], "operator": "Exists"} in template["spec"]["tolerations"]
+        await self.tell(self.row.running)
+
+    async def evicted(self) -> None:
+        name = (await self.workload())["metadata"]["name"]
+        await self.cluster.patch(WORKLOADS, name, {"spec": {"active": False}})
+
+        async def stopped() -> bool:
+            return self.held(await self.now())
+
+        await holds(stopped, "stopped")
+        job = await self.now()
+        assert self.row.templates(job) == self.row.templates(self.before), "restored byte for byte"
+        assert condition(await self.workload(), "QuotaReserved") == ("True", "QuotaReserved"), "while its pods run"
+        await self.tell(self.row.stopped)
+
+        async def released() -> bool:
+            return (condition(await self.workload(), "QuotaReserved") or ("", ""))[0] == "False"
+
+        await holds(released, "released once its pods are gone")
+
+
+STATES = ("pending", "running", "evicted", "finished")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+async def test_a_life(cluster: Cluster, row: Row) -> None:
+    life = Life(cluster, row, f"life-{row}".lower())
+    await life.create()
+    await holds(life.workload, "a workload")
+    pod_sets = (await life.workload())["spec"]["podSets"]
+    assert {p["name"]: p["count"] for p in pod_sets} == row.pod_sets
+    await life.admitted()
+    await life.evicted()
+    name = (await life.workload())["metadata"]["name"]
+    await cluster.patch(WORKLOADS, name, {"spec": {"active": True}})
+    await life.admitted()
+    await life.tell(row.succeeded)
+
+    async def finished() -> bool:
+        return condition(await life.workload(), "Finished") == ("True", "Succeeded")
+
+    await holds(finished, "finished")
+
+    async def free() -> bool:
+        return await cluster.reserving(life.name) == 0
+
+    await holds(free, "its quota is free")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+async def test_a_failure(cluster: Cluster, row: Row) -> None:
+    life = Life(cluster, row, f"fails-{row}".lower())
+    await life.create()
+    await life.admitted()
+    await life.tell(row.failed)
+
+    async def failed() -> bool:
+        return condition(await life.workload(), "Finished") == ("True", "Failed")
+
+    await holds(failed, "failed")
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("row", ROWS, ids=str)
+async def test_deleted(cluster: Cluster, row: Row, state: str) -> None:
+    life = Life(cluster, row, f"deleted-{state}-{row}".lower())
+    if state == "pending":
+        await cluster.queue(life.name, cpu="0")
+        made = await cluster.create(life.resource, row.made(life.name, life.name))
+        life.uid = made["metadata"]["uid"]
+        await holds(life.workload, "a workload")
+    else:
+        await life.create()
+        await life.admitted()
+        if state == "evicted":
+            await life.evicted()
+        elif state == "finished":
+            await life.tell(row.succeeded)
+    await cluster.client.delete(life.resource, "default", life.name, propagation="Background")
+
+    async def gone() -> bool:
+        return not await life.now() and not await life.workload()
+
+    await holds(gone, "nothing is left")
+    assert (
+        await cluster.reserving(life.name) == 0
+        or await eventually(lambda: cluster.reserving(life.name), SECONDS, lambda n: n == 0) == 0
+    )
+
+
+async def test_a_definition_that_goes_and_comes_back(cluster: Cluster, stack: Stack) -> None:
+    row = ROWS[0]
+    crd = definition(row.kind)
+    await stack.cluster.kubectl("delete", "crd", crd["metadata"]["name"], "--timeout=60s")
+    await stack.wait_ready()
+    await cluster.apply(crd)
+    await served(cluster, row)
+    life = Life(cluster, row, "comes-back")
+    await life.create()
+    await life.admitted()
+    log = (stack.folder / "logs" / "watcher.log").read_text()
+    assert "Traceback" not in log
+    assert stack.services["watcher"].starts == 1
+
+
+def pod(
+    name: str, queue: str, *, group: str = "", total: int = 0, seconds: str = "", namespace: str = "default"
+) -> Manifest:
+    annotations = {"sluice.dev/run-seconds": seconds} if seconds else {}
+    if group:
+        annotations |= {"kueue.x-k8s.io/pod-group-name": group, "kueue.x-k8s.io/pod-group-total-count": str(total)}
+    labels = {"kueue.x-k8s.io/queue-name": queue}
+    metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec()}
+
+
+async def phase(cluster: Cluster, name: str, namespace: str = "default") -> str:
+    found = await cluster.get(PODS, name, namespace)
+    return str(found.get("status", {}).get("phase", "gone"))
+
+
+async def in_phase(cluster: Cluster, wanted: str, *pods: str, namespace: str = "default") -> None:
+    async def all_are() -> bool:
+        return {await phase(cluster, name, namespace) for name in pods} == {wanted}
+
+    await holds(all_are, f"{pods} are {wanted}")
+
+
+async def test_a_plain_pod(cluster: Cluster) -> None:
+    await cluster.queue("plain", cpu="0")
+    made = await cluster.create(PODS, pod("plain", "plain"))
+    assert made["metadata"]["finalizers"] == ["kueue.x-k8s.io/managed"]
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
+    assert [g["name"] for g in made["spec"]["schedulingGates"]] == [
+        "kueue.x-k8s.io/admission",
+        "kueue.x-k8s.io/topology",
+    ]
+    workload = await holds(lambda: cluster.workload_of(made["metadata"]["uid"]), "a workload")
+    assert [p["name"] for p in workload["spec"]["podSets"]] == ["main"]
+    await cluster.queue("plain", cpu="1")
+    await in_phase(cluster, "Succeeded", "plain")
+
+    async def over() -> bool:
+        workload = await cluster.workload_of(made["metadata"]["uid"])
+        found = await cluster.get(PODS, "plain")
+        return condition(workload, "Finished") == ("True", "Succeeded") and not found["metadata"].get("finalizers")
+
+    await holds(over, "finished, and free to go")
+    found = await cluster.get(PODS, "plain")
+    assert found["spec"]["nodeSelector"] == {"node-type": "plain"}
+
+
+async def test_a_plain_pod_that_is_evicted(cluster: Cluster) -> None:
+    await cluster.queue("evicts")
+    made = await cluster.create(PODS, pod("evicted", "evicts", seconds="forever"))
+    await in_phase(cluster, "Running", "evicted")
+    name = (await cluster.workload_of(made["metadata"]["uid"]))["metadata"]["name"]
+    await cluster.patch(WORKLOADS, name, {"spec": {"active": False}})
+    await in_phase(cluster, "gone", "evicted")
+
+    async def free() -> bool:
+        return await cluster.reserving("evicts") == 0 and not await cluster.workload_of(made["metadata"]["uid"])
+
+    await holds(free, "nothing is left")
+
+
+async def test_a_group_of_pods(cluster: Cluster) -> None:
+    await cluster.queue("groups")
+    await cluster.create(PODS, pod("g-0", "groups", group="g", total=2))
+    await cluster.create(PODS, pod("g-1", "groups", group="g", total=2))
+    await in_phase(cluster, "Succeeded", "g-0", "g-1")
+
+    async def over() -> bool:
+        workload = await cluster.get(WORKLOADS, "g")
+        pods = [await cluster.get(PODS, name) for name in ("g-0", "g-1")]
+        return condition(workload, "Finished") == ("True", "Succeeded") and not any(
+            found["metadata"].get("finalizers") for found in pods
+        )
+
+    await holds(over, "finished, and free to go")
+    owners = (await cluster.get(WORKLOADS, "g"))["metadata"]["ownerReferences"]
+    assert {o["name"] for o in owners} == {"g-0", "g-1"}
+    for name in ("g-0", "g-1"):
+        await cluster.client.delete(PODS, "default", name)
+
+    async def collected() -> bool:
+        return not await cluster.get(WORKLOADS, "g")
+
+    await holds(collected, "its workload goes with its pods")
+
+
+async def test_a_namespace_with_groups_in_every_state_ends(cluster: Cluster, stack: Stack) -> None:
+    space = "with-groups"
+    await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
+    await cluster.queue("ends", cpu="4")
+    await cluster.apply(local_queue("ends", space))
+    for group in ("runs", "is-evicted"):
+        for n in range(2):
+            await cluster.create(
+                PODS, pod(f"{group}-{n}", "ends", group=group, total=2, seconds="forever", namespace=space)
+            )
+        await in_phase(cluster, "Running", f"{group}-0", f"{group}-1", namespace=space)
+    for n in range(2):
+        await cluster.create(PODS, pod(f"waits-{n}", "ends", group="waits", total=2, namespace=space))
+
+    async def three() -> bool:
+        return len(await cluster.workloads(space)) == 3
+
+    await holds(three, "three workloads")
+    change = msgspec.json.encode({"spec": {"active": False}})
+    await cluster.client.patch(WORKLOADS, space, "is-evicted", change)
+
+    async def evicted() -> bool:
+        return condition(await cluster.get(WORKLOADS, "is-evicted", space), "Evicted") is not None
+
+    await holds(evicted, "evicted")
+    async with asyncio.timeout(60):
+        await stack.cluster.kubectl("delete", "namespace", space, "--timeout=60s")
+
+    async def free() -> bool:
+        return await cluster.reserving("ends") == 0
+
+    await holds(free, "its quota is free")

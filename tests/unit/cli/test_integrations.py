@@ -1,0 +1,54 @@
+"""The generated components of integrations, and that the files are current."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli import integrations
+from cli.installation import Wanted, _enabled
+from shared.jobs.registry import BUILT_IN
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_files_are_current() -> None:
+    assert integrations.differing(ROOT / integrations.FOLDER) == []
+
+
+def test_each_integration_has_a_component_of_its_own() -> None:
+    names = [integrations.component(kind.framework) for kind in BUILT_IN]
+    assert len(set(names)) == len(names)
+    assert {path.partition("/")[0] for path in integrations.rendered()} == set(names) - {"job"}
+
+
+def test_writing_makes_a_folder_current_and_checking_says_what_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert integrations.main(["--out", str(tmp_path)]) == 0
+    assert integrations.main(["--out", str(tmp_path), "--check"]) == 0
+    (tmp_path / "pod" / "role.yaml").write_text("stale")
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone" / "role.yaml").write_text("stale")
+    capsys.readouterr()
+    assert integrations.main(["--out", str(tmp_path), "--check"]) == 1
+    assert "pod/role.yaml differs" in (said := capsys.readouterr().err)
+    assert "gone/role.yaml differs" in said
+    assert integrations.write(tmp_path) == ["gone/role.yaml", "pod/role.yaml"]
+    assert integrations.differing(tmp_path) == []
+
+
+def test_only_what_is_enabled_is_installed() -> None:
+    wanted = Wanted(kubeconfig="", namespace="own", frameworks=("batch/job", "pod", "nothing/known"))
+    assert [kind.framework for kind in _enabled(wanted)] == ["pod"]
+
+
+def test_only_pods_have_a_status_that_is_written() -> None:
+    writable = {
+        kind.framework
+        for kind in integrations.optional()
+        for rule in integrations.roles(kind)[0]["rules"]
+        if any(resource.endswith("/status") for resource in rule["resources"])
+    }
+    assert writable == {"pod"}
