@@ -413,7 +413,7 @@ class Scheduler:
             self._refused_shapes.clear()
         for (name, shape), entry in shapes.items():
             self._refused_shapes[name, shape] = Refusal(entry, positions, now, like=entry.key)
-        for name in {name for name, _ in shapes}:
+        for name in dict.fromkeys(name for name, _ in shapes):
             for key, item in self.state.world.pending.queues[name].inadmissible.items():
                 entry_of_shape = shapes.get((name, item.info.shape))
                 if entry_of_shape is not None and entry_of_shape.key != key:

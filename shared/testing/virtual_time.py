@@ -24,6 +24,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
@@ -118,14 +119,16 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         self._number = 0
         self._tasks_made = 0
         self._nobody = Process("")
-        self.callbacks = 0
-        """How many have run."""
+        self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
         self.set_task_factory(self._make_task)  # type: ignore[arg-type]
 
     # --- time and processes ----------------------------------------------------------------------------------------
 
     def time(self) -> float:
         return self._now
+
+    get_debug = bool  # type: ignore[assignment]
+    """False. Every future asks for it, and a type answers without a frame of its own."""
 
     def wall(self) -> float:
         """Seconds since the epoch."""
@@ -167,7 +170,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Any:
         # A pause too short to move the time would be tried again for ever: whoever waits for the clock needs it to go on.
-        when = self._now + (max(delay, _TICK_S) if delay > 0 else 0.0)
+        when = self._now + ((delay if delay > _TICK_S else _TICK_S) if delay > 0 else 0.0)
         handle = _Handle(callback, args, context, when)
         self._number += 1
         heapq.heappush(self._timers, (when, self._number, handle))
@@ -196,41 +199,43 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         return task
 
     def _run_once(self) -> None:
-        ready = self._ready
-        timers = self._timers
-        while timers and timers[0][2].is_cancelled:
-            heapq.heappop(timers)
-        if not ready:
-            if not timers:
-                raise Idle("nothing is ready and no timer is set")
-            self._now = max(self._now, timers[0][0])
-        now = self._now
-        while timers and timers[0][0] <= now:
-            handle = heapq.heappop(timers)[2]
-            if not handle.is_cancelled:
-                ready.append(handle)
-        count = len(ready)
-        if count > 1 and self._random.random() < _SHUFFLED:
-            self._let_another_go_first(ready)
-        for _ in range(count):
-            handle = ready.popleft()
-            if handle.is_cancelled:
-                continue
-            context = handle.context
-            process = context.get(CURRENT)
-            if process is not None:
-                if process.dead:
+        """Steps 1 and 2, again and again until the loop is told to stop: this is where all the time goes, so it asks little of its caller."""
+        ready, timers, current, pop = self._ready, self._timers, CURRENT, heapq.heappop
+        take, draw = ready.popleft, self._random.random
+        while True:
+            while timers and timers[0][2].is_cancelled:
+                pop(timers)
+            if not ready:
+                if not timers:
+                    raise Idle("nothing is ready and no timer is set")
+                if timers[0][0] > self._now:
+                    self._now = timers[0][0]
+            now = self._now
+            while timers and timers[0][0] <= now:
+                handle = pop(timers)[2]
+                if not handle.is_cancelled:
+                    ready.append(handle)
+            count = len(ready)
+            if count > 1 and draw() < _SHUFFLED:
+                self._let_another_go_first(ready)
+            for _ in range(count):
+                handle = take()
+                if handle.is_cancelled:
                     continue
-                if process.stopped:
-                    process.held.append(handle)
+                context = handle.context
+                process = context.get(current)
+                if process is not None and (process.dead or process.stopped):
+                    if not process.dead:
+                        process.held.append(handle)
                     continue
-            self.callbacks += 1
-            try:
-                context.run(handle.callback, *handle.args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:  # noqa: BLE001 - as every event loop: reported, and the rest goes on
-                self.call_exception_handler({"message": f"exception in {handle.callback}", "exception": error})
+                try:
+                    context.run(handle.callback, *handle.args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - as every event loop: reported, and the rest goes on
+                    self.call_exception_handler({"message": f"exception in {handle.callback}", "exception": error})
+            if self._stopping:
+                return
 
     def _let_another_go_first(self, ready: deque[_Handle]) -> None:
         """All that is ready of one process, drawn at random, moves to the front."""
@@ -259,8 +264,12 @@ def unheard() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            global _runs
+            if not _runs:
+                # What is there before the first run is there for good: not to be looked through after each.
+                gc.collect()
+                gc.freeze()
             yield
-        global _runs
         _runs += 1
         if _runs % COLLECT_EVERY == 0:
             gc.collect()

@@ -1,7 +1,7 @@
 """Runs seeds: one with its story, or a range with totals. `make simulate SEED=7`, `make simulate SEEDS=3000 FIRST=1`.
 
 A range goes over as many processes as there are cores (`--processes`), each with seeds of its own; a seed depends on nothing but its number. The exit code
-is 1 if a promise was broken.
+is 1 if a promise was broken. What breaks one is cut down to the steps it takes, and its story is told with the command that replays it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,19 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+import msgspec
+
 from tests.simulation.generators import mixed
+from tests.simulation.progress import shown
+from tests.simulation.scenario import Scenario
+from tests.simulation.shortest import shortest
 from tests.simulation.world import Report, simulate
 
 LEAST_WORKLOADS = 200
 LEAST_STEPS = 2000
 LEAST_FAULTS = 20
+MOST_SHORTENED = 3
+"""Of so many failing seeds the shortest story is looked for; each takes about half a minute."""
 
 
 def one(seed: int) -> Report:
@@ -37,12 +44,35 @@ def many(first: int, count: int, processes: int) -> Iterator[Report]:
 
 
 def told(report: Report) -> str:
-    """What a failing seed says: the promises that were broken, and the story behind the first."""
+    """What a failing seed says: the promises that were broken, the story behind the first, and how to see it again."""
     scenario = report.scenario
     lines = [f"seed {scenario.seed} ({scenario.name}; {', '.join(scenario.slots)})"]
     lines += [f"  broken: {violation}" for violation in report.violations[:3]]
     lines += ["  the story:", *(f"    {line}" for line in report.story)]
+    lines += [f"  again: make simulate SEED={scenario.seed}"]
     return "\n".join(lines)
+
+
+def told_shortly(report: Report) -> str:
+    """The same of the shortest scenario that breaks the same promise, and what is left of the faults in it."""
+    promise = report.violations[0].name
+    found = report
+
+    def breaks(scenario: Scenario) -> bool:
+        nonlocal found
+        tried = simulate(scenario)
+        if not tried.violations or tried.violations[0].name != promise:
+            return False
+        found = tried
+        return True
+
+    scenario = shortest(report.scenario, breaks)
+    whole = report.scenario
+    lines = [
+        f"  it takes {len(scenario.faults)} of {len(whole.faults)} faults and {len(scenario.load)} of {len(whole.load)} steps of users:"
+    ]
+    lines += [f"    {step}" for step in scenario.faults]
+    return "\n".join([told(msgspec.structs.replace(found, scenario=scenario)), *lines])
 
 
 def totals(reports: list[Report], seconds: float, processor_s: float) -> str:
@@ -79,15 +109,20 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.seed is not None:
         report = one(asked.seed)
-        print(told(report) if report.violations else f"seed {asked.seed}: all promises kept, {report.steps} steps")
+        print(
+            told_shortly(report) if report.violations else f"seed {asked.seed}: all promises kept, {report.steps} steps"
+        )
         print(f"digest {report.digest}")
         return 1 if report.violations else 0
     began = time.perf_counter()
     reports: list[Report] = []
-    for report in many(asked.first, asked.seeds, asked.processes):
+    failed = 0
+    runs = many(asked.first, asked.seeds, asked.processes)
+    for report in shown(runs, asked.seeds, "seeds", lambda report: bool(report.violations)):
         reports.append(report)
         if report.violations:
-            print(told(report), flush=True)
+            failed += 1
+            print(told_shortly(report) if failed <= MOST_SHORTENED else told(report), flush=True)
     seconds = time.perf_counter() - began
     print(totals(reports, seconds, sum(report.processor_s for report in reports)))
     return 1 if any(report.violations for report in reports) else 0
