@@ -29,7 +29,9 @@ from services.webhook.handlers import Handler, Handlers
 from services.webhook.known_objects import KINDS, KnownObjects
 from services.webhook.settings import WebhookSettings
 from shared.bus.interface import CaughtUp
+from shared.config.settings import SettingsError
 from shared.kube.client import KubeClient, connect
+from shared.kube.credentials import CredentialsError
 from shared.runtime.service import Context
 
 log = logging.getLogger("sluice.webhook")
@@ -38,9 +40,12 @@ MAX_BODY = 64 << 20
 
 
 async def serve(context: Context[WebhookSettings]) -> None:
-    """Run until cancelled."""
+    """Run until cancelled. Raises SettingsError."""
     settings = context.settings
-    client = await connect(settings.kubeconfig, user_agent="sluice-webhook", timeout_s=settings.api_timeout_s)
+    try:
+        client = await connect(settings.kubeconfig, user_agent="sluice-webhook", timeout_s=settings.api_timeout_s)
+    except CredentialsError as error:
+        raise SettingsError(str(error)) from error
     async with client:
         known = KnownObjects(client)
         certificate = Certificate(_certificate_source(context, client))
