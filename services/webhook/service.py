@@ -127,7 +127,7 @@ def application(routes: dict[str, Handler], seconds: Histogram) -> web.Applicati
 
 
 async def _convert(http: web.Request) -> web.Response:
-    return web.Response(body=conversion_review.respond(await http.read()), content_type="application/json")
+    return web.Response(body=await conversion_review.respond(await http.read()), content_type="application/json")
 
 
 def _route(path: str, handler: Handler, seconds: Histogram) -> Callable[[web.Request], Awaitable[web.Response]]:

@@ -15,7 +15,9 @@ import pytest_asyncio
 from devcluster.nats_server import NatsServer
 
 ROOT = Path(__file__).resolve().parents[2]
-CONTEXT = "contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {token: t}}]\ncurrent-context: c\n"
+CONTEXT = (
+    "contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {token: t}}]\ncurrent-context: c\n"
+)
 NO_PEM = "certificate-authority-data: bm90IGEgY2VydGlmaWNhdGU="
 
 
@@ -46,7 +48,10 @@ def ended(service: str, nats: NatsServer, **environ: str) -> tuple[int, list[dic
     [
         (None, "no such file"),
         ("", "{path}"),
-        (f"clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1', {NO_PEM}}}}}]\n{CONTEXT}", "certificates of"),
+        (
+            f"clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1', {NO_PEM}}}}}]\n{CONTEXT}",
+            "certificates of",
+        ),
     ],
 )
 async def test_a_kubeconfig_that_cannot_be_used(
