@@ -48,7 +48,8 @@ async def serve(context: Context[WebhookSettings]) -> None:
         raise SettingsError(str(error)) from error
     async with client:
         known = KnownObjects(client)
-        certificate = Certificate(_certificate_source(context, client))
+        tls = context.configured.configuration.tls
+        certificate = Certificate(_certificate_source(context, client), tls=tls)
         context.health.ready(False, "queues not read yet")
         context.health.ready(False, "no serving certificate yet", cause="certificate")
         seconds = Histogram(
@@ -85,7 +86,9 @@ async def _serve_metrics(context: Context[WebhookSettings], client: KubeClient, 
     sources = tuple(source.strip() for source in settings.metrics_sources.split(","))
     async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
         if settings.metrics_certificate_dir:
-            certificate = Certificate(FromFolder(Path(settings.metrics_certificate_dir)))
+            certificate = Certificate(
+                FromFolder(Path(settings.metrics_certificate_dir)), tls=context.configured.configuration.tls
+            )
             group.create_task(certificate.run())
         await certificate.ready.wait()
         app = metrics_front.application(metrics_front.Reviews(client), sources, metrics_front.fetcher(session))

@@ -6,7 +6,7 @@ One file configures all services. Fields of features that are not built yet are 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -145,10 +145,33 @@ class Transformation(Section, frozen=True, kw_only=True):
     outputs: dict[str, str | int | float] = {}
 
 
+class DeviceExpression(Section, frozen=True, kw_only=True):
+    expression: str
+
+
+class DeviceSelector(Section, frozen=True, kw_only=True):
+    cel: DeviceExpression
+
+
+class DeviceAmount(Section, frozen=True, kw_only=True):
+    """A counter or a capacity that devices of a driver have."""
+
+    name: str
+    driver: str
+    device_selector: DeviceSelector | None = None
+
+
+class DeviceSource(Section, frozen=True, kw_only=True):
+    """Exactly one of both."""
+
+    counter: DeviceAmount | None = None
+    capacity: DeviceAmount | None = None
+
+
 class DeviceClassMapping(Section, frozen=True, kw_only=True):
     name: str
     device_class_names: tuple[str, ...]
-    sources: tuple[Any, ...] = ()
+    sources: tuple[DeviceSource, ...] = ()
 
 
 class Resources(Section, frozen=True, kw_only=True):
