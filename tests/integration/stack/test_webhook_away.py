@@ -24,7 +24,8 @@ async def test_nothing_is_lost_while_the_webhook_is_away(stack: Stack, watched: 
         "apply", "-f", "-", stdin=as_list(flavor("away"), cluster_queue("away", cpu="1"), local_queue("away"))
     )
     running = await create_job(client, job("away-first", "away", run_seconds="2"))
-    assert await seen.until(lambda: not seen.jobs["default/away-first"].suspended, 20)
+    first = "default/away-first"
+    assert await seen.until(lambda: first in seen.jobs and not seen.jobs[first].suspended, 20)
     waiting = await create_job(client, job("away-second", "away"))
     assert await seen.until(
         lambda: waiting in {w.metadata.labels.get("kueue.x-k8s.io/job-uid") for w in seen.workloads.values()}, 20
