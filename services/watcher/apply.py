@@ -69,7 +69,7 @@ class Gateway:
         self._lanes = Lanes(settings.lane_workers)
         self._writer = ObjectWriter(store, client)
         self._outcomes = OutcomePublisher(bus, may_speak=lambda: client.may_write())
-        self._recorder = EventRecorder(
+        self.recorder = EventRecorder(
             client,
             WriteBudget(rate_per_s=settings.events_per_s, burst=settings.events_burst),
             instance=settings.instance,
@@ -79,8 +79,8 @@ class Gateway:
         self._owned = OwnedWorkloads(store)
         self._managed = ManagedJobs(store, client, jobs, enabled)
         runs = JobRuns(now)
-        events = AdmissionEvents(self._recorder, self._public, store)
-        control = JobControl(store, self._writer, self._recorder, runs, tracer)
+        events = AdmissionEvents(self.recorder, self._public, store)
+        control = JobControl(store, self._writer, self.recorder, runs, tracer)
         self._reconciler = JobReconciler(
             store=store,
             writer=self._writer,
@@ -89,7 +89,7 @@ class Gateway:
             owned=self._owned,
             managed=self._managed,
             runs=runs,
-            retention=Retention(client, control, self._recorder, jobs, now),
+            retention=Retention(client, control, self.recorder, jobs, now),
             settings=jobs,
             tracer=tracer,
             now=now,
@@ -112,7 +112,7 @@ class Gateway:
             lanes=self._lanes,
             outcomes=self._outcomes,
             events=events,
-            provisioning=ProvisioningObjects(store, client, self._writer, self._recorder),
+            provisioning=ProvisioningObjects(store, client, self._writer, self.recorder),
             budget=WriteBudget(rate_per_s=settings.status_per_s, burst=settings.status_burst),
             tracer=tracer,
             now=now,
@@ -123,14 +123,14 @@ class Gateway:
         waiting = Gauge("sluice_watcher_lane_items", "Writes queued in lanes.", registry=metrics)
         waiting.set_function(lambda: self._lanes.waiting)
         dropped = Gauge("sluice_watcher_events_dropped", "Events that were too many to write.", registry=metrics)
-        dropped.set_function(lambda: self._recorder.dropped + self._public.dropped)
+        dropped.set_function(lambda: self.recorder.dropped + self._public.dropped)
 
     async def run(self) -> None:
         """Lanes, commands and events, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lanes.run())
             group.create_task(self._outcomes.run())
-            group.create_task(self._recorder.run())
+            group.create_task(self.recorder.run())
             group.create_task(self._public.run())
             group.create_task(self._commands.run())
 
@@ -165,7 +165,7 @@ class Gateway:
     def malformed(self, kind: str, resource: Resource, namespace: str, name: str, uid: str, message: str) -> None:
         """An object that nobody can use: one clear Event on it."""
         about = Regarding(resource.api_version, resource.kind, namespace, name, uid)
-        self._recorder.emit(
+        self.recorder.emit(
             about,
             "Warning",
             "Malformed",

@@ -26,6 +26,7 @@ from services.watcher.apply import Gateway
 from services.watcher.certificates import Certificates
 from services.watcher.creation_latency import creation_latency
 from services.watcher.epochs import EpochKeeper
+from services.watcher.failure_recovery import FailureRecovery
 from services.watcher.intake import Intake, Malformed
 from services.watcher.kinds import KINDS
 from services.watcher.managed_jobs import job_settings
@@ -130,6 +131,8 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
                 await standing.held.wait()
                 if settings.manage_certificates and ctx.configured.configuration.internal_cert_management.enable:
                     tasks.create_task(_keep_certificates(ctx, client, settings))
+                if ctx.configured.gates["FailureRecoveryPolicy"]:
+                    tasks.create_task(FailureRecovery(client, gateway.recorder, ctx.now).run())
                 if was_standby:
                     await intake.relist()
                 await intake.synced.wait()

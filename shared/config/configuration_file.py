@@ -62,6 +62,7 @@ USED_GATES = frozenset(
         "ElasticJobsViaWorkloadSlices",
         "FairSharingPreemptWithinNominal",
         "FairSharingPrioritizeNonBorrowing",
+        "FailureRecoveryPolicy",
         "FinishOrphanedWorkloads",
         "FlavorFungibility",
         "FlavorFungibilityPreserveScanProgress",

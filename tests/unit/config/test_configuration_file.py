@@ -285,11 +285,11 @@ def test_what_has_no_effect_yet_is_told(file: File) -> None:
         "metrics: {enableClusterQueueResources: true, customLabels: []}\n"
         "fairSharing: {preemptionStrategies: [LessThanInitialShare]}\n"
         "multiKueue: {origin: here}\n"
-        "featureGates: {FailureRecoveryPolicy: true, PartialAdmission: false}\n"
+        "featureGates: {ShortWorkloadNames: true, PartialAdmission: false}\n"
     )
     assert configured.unused == (
         "multiKueue",
-        "feature gate FailureRecoveryPolicy=true",
+        "feature gate ShortWorkloadNames=true",
     )
 
 
