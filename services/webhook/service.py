@@ -63,7 +63,7 @@ async def serve(context: Context[WebhookSettings]) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(_follow(context, known))
             group.create_task(certificate.run())
-            if settings.metrics_sources and context.configured.configuration.metrics.bind_address != "0":
+            if settings.metrics_sources and context.configured.configuration.metrics.address != "0":
                 group.create_task(_serve_metrics(context, client, certificate))
             await certificate.ready.wait()
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -82,7 +82,7 @@ async def serve(context: Context[WebhookSettings]) -> None:
 async def _serve_metrics(context: Context[WebhookSettings], client: KubeClient, certificate: Certificate) -> None:
     """At `metrics.bindAddress`, until cancelled. `certificate`: that of the webhook."""
     settings = context.settings
-    host, _, port = context.configured.configuration.metrics.bind_address.rpartition(":")
+    host, _, port = context.configured.configuration.metrics.address.rpartition(":")
     sources = tuple(source.strip() for source in settings.metrics_sources.split(","))
     async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
         if settings.metrics_certificate_dir:
