@@ -112,12 +112,10 @@ def plan_of(options: Options) -> Plan:
         webhook=Address(host, port),
         webhook_url=(options.webhook_url or f"https://{_in_url(LOOPBACK if host in ANY else host)}:{port}").rstrip("/"),
         cert_dir=cert_dir,
-        health=_address(
-            options.health_port, configuration.health.health_probe_bind_address, "health.healthProbeBindAddress"
-        ),
+        health=_address(options.health_port, configuration.health.address, "health.healthProbeBindAddress"),
         metrics=None
-        if not options.metrics_port and configuration.metrics.bind_address == "0"
-        else _address(options.metrics_port, configuration.metrics.bind_address, "metrics.bindAddress"),
+        if not options.metrics_port and configuration.metrics.address == "0"
+        else _address(options.metrics_port, configuration.metrics.address, "metrics.bindAddress"),
     )
 
 

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from devcluster.audit import AuditEvent, read_events
 from loadtest import report as reports
+from loadtest import webhook
 from loadtest.figures import counts, durations, flat, pauses, steps
 from loadtest.generator import Plan, plan
 from loadtest.processes import ProcessUsage, Usage, busy_s
@@ -133,6 +134,8 @@ def _events_of(target: Target, outcome: Outcome) -> list[AuditEvent]:
 
 async def run(arguments: argparse.Namespace, console: Console) -> int:
     """Exit code."""
+    if arguments.shape == webhook.NAME:
+        return await webhook.run(arguments, console)
     try:
         shape = load(arguments.shape)
     except ValueError as error:
@@ -175,7 +178,7 @@ def _positive(text: str) -> int:
 def main(argv: list[str] | None = None) -> int:
     """Parse and run."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.run", description="Run a load shape and write a report.")
-    parser.add_argument("shape", help="name of a shape in loadtest/shapes, or a YAML file")
+    parser.add_argument("shape", help="name of a shape in loadtest/shapes, a YAML file, or webhook")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a threshold of the shape is missed")
     parser.add_argument("--count", type=_positive, metavar="N", help="only the first N items")
     console = Console(stderr=True, highlight=False)

@@ -34,6 +34,8 @@ HEAD = (
     "AGE",
 )
 
+WIDE = ("PRIORITY", "PODS", "FLAVORS", "REASON")
+
 
 @on_cluster
 def workloads(
@@ -68,6 +70,8 @@ def workloads(
         resource=WORKLOADS,
         head=HEAD,
         rows=_Rows().rows,
+        wide=WIDE,
+        wide_cells=_more,
         keep=keep,
         everywhere=all_namespaces,
         selector=",".join(filter(None, (asked, selector))),
@@ -163,6 +167,27 @@ class _Rows:
                 one["metadata"]["name"]: str(one.get("positionInLocalQueue", "")) for one in found.get("items") or ()
             }
         return self._positions[place]
+
+
+def _more(workload: Json) -> tuple[str, ...]:
+    """The columns of `-o wide`: priority, pods, the flavors it was given, and why it waits or was stopped."""
+    spec = workload["spec"]
+    assignments = _admission(workload).get("podSetAssignments") or ()
+    flavors = dict.fromkeys(flavor for one in assignments for flavor in (one.get("flavors") or {}).values())
+    return (
+        str(spec.get("priority", 0)),
+        str(sum(one.get("count", 1) for one in spec.get("podSets") or ())),
+        ",".join(flavors),
+        _reason(workload),
+    )
+
+
+def _reason(workload: Json) -> str:
+    by_type = {one["type"]: one for one in _conditions(workload)}
+    for type_, status in (("Finished", "True"), ("Evicted", "True"), ("QuotaReserved", "False"), ("Admitted", "False")):
+        if by_type.get(type_, {}).get("status") == status:
+            return str(by_type[type_].get("reason", ""))
+    return ""
 
 
 def _execution(workload: Json, now: datetime) -> str:

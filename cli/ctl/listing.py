@@ -27,11 +27,14 @@ ClusterQueueName = Annotated[
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """What to list, and how a row is made of a page: `rows(session, objects)`, one row per object, in order."""
+    """What to list, and how a row is made of a page: `rows(session, objects)`, one row per object, in order. `wide` are the columns that only `-o wide`
+    shows, and `wide_cells` what an object has in them."""
 
     resource: Resource
     head: tuple[str, ...]
     rows: Callable[[Session, list[Json]], Awaitable[list[tuple[str, ...]]]]
+    wide: tuple[str, ...] = ()
+    wide_cells: Callable[[Json], tuple[str, ...]] = lambda _: ()
     keep: Callable[[Json], bool] = lambda _: True
     everywhere: bool = False
     selector: str = ""
@@ -53,7 +56,10 @@ def run(cluster: Cluster, style: Style, listing: Listing) -> None:
                 found += kept
             elif kept:
                 rows = await listing.rows(session, kept)
-                _print(listing, kept, rows, with_head=not printed)
+                if style.wide:
+                    rows = [(*row, *listing.wide_cells(one)) for one, row in zip(kept, rows, strict=True)]
+                head = (*listing.head, *listing.wide) if style.wide else listing.head
+                _print(listing, head, kept, rows, with_head=not printed)
                 printed += len(rows)
         if style.format:
             show(found, style)
@@ -66,12 +72,19 @@ def run(cluster: Cluster, style: Style, listing: Listing) -> None:
     cluster.run(work)
 
 
-def _print(listing: Listing, objects: Sequence[Json], rows: Sequence[tuple[str, ...]], *, with_head: bool) -> None:
+def _print(
+    listing: Listing,
+    head: tuple[str, ...],
+    objects: Sequence[Json],
+    rows: Sequence[tuple[str, ...]],
+    *,
+    with_head: bool,
+) -> None:
     if not listing.everywhere:
-        table(listing.head, rows, with_head=with_head)
+        table(head, rows, with_head=with_head)
         return
     placed = [(one["metadata"].get("namespace", ""), *row) for one, row in zip(objects, rows, strict=True)]
-    table(("NAMESPACE", *listing.head), placed, with_head=with_head)
+    table(("NAMESPACE", *head), placed, with_head=with_head)
 
 
 def _limit() -> int:
@@ -107,6 +120,8 @@ def local_queues(
         resource=LOCAL_QUEUES,
         head=("NAME", "CLUSTERQUEUE", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "AGE"),
         rows=rows,
+        wide=("RESERVING WORKLOADS", "ACTIVE", "STOP POLICY"),
+        wide_cells=lambda one: (_reserving(one), str(_is_active(one)).lower(), _stop_policy(one)),
         keep=lambda one: not clusterqueue or one["spec"].get("clusterQueue") == clusterqueue,
         everywhere=all_namespaces,
         selector=selector,
@@ -146,6 +161,8 @@ def cluster_queues(
         resource=CLUSTER_QUEUES,
         head=("NAME", "COHORT", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "ACTIVE", "AGE"),
         rows=rows,
+        wide=("STRATEGY", "RESERVING WORKLOADS", "STOP POLICY"),
+        wide_cells=lambda one: (one["spec"].get("queueingStrategy", ""), _reserving(one), _stop_policy(one)),
         keep=lambda one: not wanted or wanted == {str(_is_active(one)).lower()},
         selector=selector,
         field_selector=field_selector,
@@ -173,6 +190,8 @@ def resource_flavors(
         resource=RESOURCE_FLAVORS,
         head=("NAME", "NODE LABELS", "AGE"),
         rows=rows,
+        wide=("NODE TAINTS", "TOLERATIONS", "TOPOLOGY"),
+        wide_cells=_flavor,
         selector=selector,
         field_selector=field_selector,
     )
@@ -202,6 +221,11 @@ def pods(
         resource=PODS,
         head=("NAME", "READY", "STATUS", "RESTARTS", "AGE"),
         rows=rows,
+        wide=("IP", "NODE"),
+        wide_cells=lambda one: (
+            (one.get("status") or {}).get("podIP", "<none>"),
+            (one.get("spec") or {}).get("nodeName", "<none>"),
+        ),
         everywhere=all_namespaces,
         selector=",".join(filter(None, (own, selector))),
         field_selector=field_selector,
@@ -229,6 +253,30 @@ def _pod(pod: Json) -> tuple[str, ...]:
 def _counts(queue: Json) -> tuple[str, str]:
     status = queue.get("status") or {}
     return str(status.get("pendingWorkloads", 0)), str(status.get("admittedWorkloads", 0))
+
+
+def _reserving(queue: Json) -> str:
+    return str((queue.get("status") or {}).get("reservingWorkloads", 0))
+
+
+def _stop_policy(queue: Json) -> str:
+    return str(queue["spec"].get("stopPolicy", "None"))
+
+
+def _flavor(flavor: Json) -> tuple[str, ...]:
+    spec = flavor.get("spec") or {}
+    return (
+        ", ".join(_taint(one) for one in spec.get("nodeTaints") or ()),
+        ", ".join(_taint(one) for one in spec.get("tolerations") or ()),
+        spec.get("topologyName", ""),
+    )
+
+
+def _taint(found: Json) -> str:
+    """`key=value:effect`, as `create resourceflavor` takes them."""
+    value = f"={found['value']}" if found.get("value") else ""
+    effect = f":{found['effect']}" if found.get("effect") else ""
+    return f"{found.get('key', '')}{value}{effect}"
 
 
 def _is_active(queue: Json) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -29,7 +30,11 @@ TEMPLATES = (
     "jsonpath-as-json",
     "jsonpath-file",
 )
-FORMATS = ("json", "yaml", "name", *TEMPLATES)
+FORMATS = ("json", "yaml", "name", "wide", *TEMPLATES)
+GAP = "   "
+CUT = "…"
+LEAST = 8
+"""No column is cut to fewer characters, or to fewer than its head has."""
 
 
 class DryRun(StrEnum):
@@ -70,8 +75,14 @@ class Style(msgspec.Struct, frozen=True):
 
     @property
     def format(self) -> str:
-        """The word in front of `=`; empty for the command's own way."""
-        return self.output.partition("=")[0] or ("go-template" if self.template else "")
+        """The word in front of `=`; empty for the command's own way, of which `wide` is more."""
+        word = self.output.partition("=")[0] or ("go-template" if self.template else "")
+        return "" if word == "wide" else word
+
+    @property
+    def wide(self) -> bool:
+        """Whether a table has all columns there are."""
+        return self.output == "wide"
 
 
 def show(found: Json | Sequence[Json], style: Style) -> None:
@@ -129,12 +140,40 @@ def singular(resource: Resource) -> str:
     return f"{resource.kind.lower()}.{resource.group}" if resource.group else resource.kind.lower()
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, with_head: bool = True) -> None:
-    """Columns as wide as their content, three spaces between, as kubectl prints them."""
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], *, with_head: bool = True, width: int | None = None
+) -> None:
+    """Columns as wide as their content, three spaces between, as kubectl prints them; on a terminal that has less room, long cells end in `…`.
+    `width`: characters a line may have; None: those of the terminal, and as many as are needed where there is none."""
+    if width is None and sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
     shown = [head, *rows] if with_head else list(rows)
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    if width is not None:
+        widths = fitted(widths, [max(len(word), LEAST) for word in head], width - len(GAP) * (len(head) - 1))
     for row in shown:
-        typer.echo("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        cells = (_cut(cell, room).ljust(room) for cell, room in zip(row, widths, strict=True))
+        typer.echo(GAP.join(cells).rstrip())
+
+
+def fitted(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Widths that add up to `room` at most, if that can be without one below its least: the widest is narrowed first, and the first column, by whose names
+    people go on, only when nothing else is left."""
+    found = list(widths)
+    for columns in (range(1, len(found)), range(1)):
+        while sum(found) > room:
+            can = [column for column in columns if found[column] > least[column]]
+            if not can:
+                break
+            widest = max(can, key=lambda column: found[column])
+            others = max((found[column] for column in can if found[column] < found[widest]), default=0)
+            take = min(sum(found) - room, found[widest] - max(others, least[widest], 0))
+            found[widest] -= max(take, 1)
+    return found
+
+
+def _cut(cell: str, room: int) -> str:
+    return cell if len(cell) <= room else cell[: room - 1] + CUT
 
 
 def age(since: str | None, now: datetime | None = None) -> str:

@@ -26,10 +26,13 @@ def parameters_error(check: AdmissionCheck, configs: Mapping[str, ProvisioningRe
 
 
 def active_condition(
-    check: AdmissionCheck, configs: Mapping[str, ProvisioningRequestConfig], now: float
+    check: AdmissionCheck, configs: Mapping[str, ProvisioningRequestConfig], now: float, *, served: bool = True
 ) -> SetCheckActive | None:
-    """The command that sets Active, or None when its truth is as it should be: texts alone are not rewritten."""
-    error = parameters_error(check, configs)
+    """The command that sets Active, or None when its truth is as it should be: texts alone are not rewritten. `served`: the cluster has
+    ProvisioningRequests, for all that is known."""
+    error, reason = parameters_error(check, configs), names.REASON_BAD_PARAMETERS
+    if not error and not served:
+        error, reason = names.PROVISIONING_NOT_SERVED, names.REASON_NOT_SERVED
     if check.active is not None and check.active.status is (not error):
         return None
     return SetCheckActive(
@@ -41,7 +44,7 @@ def active_condition(
         active=Condition(
             names.ACTIVE,
             not error,
-            names.REASON_BAD_PARAMETERS if error else names.REASON_ACTIVE,
+            reason if error else names.REASON_ACTIVE,
             error or "The admission check is active",
             int(now),
             check.generation,

@@ -89,6 +89,16 @@ def reconcile(
     return [*(_delete(r) for r in owned if r.name not in kept), *commands]
 
 
+def with_errors(workload: Workload, commands: list[Command], errors: Mapping[str, str]) -> list[Command]:
+    """The commands, and for each request that could not be made so far what its check should say. `errors`: by `namespace/name` of requests."""
+    states = {state.name: state for state in workload.checks}
+    told: list[Command] = []
+    for command in commands:
+        if isinstance(command, CreateProvisioningRequest) and command.key in errors and command.check in states:
+            told += _set_state(workload, states[command.check], names.CHECK_PENDING, errors[command.key])
+    return [*commands, *told]
+
+
 def parameters_of(workload: Workload, config: ProvisioningRequestConfig) -> dict[str, str]:
     """The configuration's parameters, overlaid by the workload's annotations with the provisioning prefix (taken off)."""
     prefix = names.PROVISIONING_ANNOTATION_PREFIX

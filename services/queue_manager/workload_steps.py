@@ -34,10 +34,22 @@ class _Target(TypedDict):
 
 
 def workload_step(
-    workload: Workload, world: World, now: float, *, finish_orphans: bool, admission_gates: bool = True
+    workload: Workload,
+    world: World,
+    now: float,
+    *,
+    finish_orphans: bool,
+    admission_gates: bool = True,
+    explicit_status: bool = False,
 ) -> Verdict:
     """The next step if it is ours, and when to look again."""
-    view = lifecycle_view(workload, world, finish_orphans=finish_orphans, admission_gates=admission_gates)
+    view = lifecycle_view(
+        workload,
+        world,
+        finish_orphans=finish_orphans,
+        admission_gates=admission_gates,
+        explicit_status=explicit_status,
+    )
     verdict = next_step(view, now)
     command = _command(workload, verdict.step) if verdict.step is not None else None
     return Verdict((command,) if command is not None else (), verdict.again_at)

@@ -78,7 +78,7 @@ class Gateway:
         self._lanes = Lanes(settings.lane_workers)
         self._writer = ObjectWriter(store, client)
         self._outcomes = OutcomePublisher(bus, may_speak=lambda: client.may_write())
-        self._recorder = EventRecorder(
+        self.recorder = EventRecorder(
             client,
             WriteBudget(rate_per_s=settings.events_per_s, burst=settings.events_burst),
             instance=settings.instance,
@@ -89,10 +89,10 @@ class Gateway:
         self._managed = ManagedJobs(store, client, jobs, enabled)
         self._groups = PodMembers(store)
         runs = JobRuns(now)
-        events = AdmissionEvents(self._recorder, self._public, store)
-        control = JobControl(store, self._writer, self._recorder, runs, tracer)
-        pods = PodControl(store, client, self._writer, self._recorder, runs, tracer, now)
-        groups = GroupControl(self._groups, store, client, self._writer, self._recorder, runs, tracer, now)
+        events = AdmissionEvents(self.recorder, self._public, store)
+        control = JobControl(store, self._writer, self.recorder, runs, tracer)
+        pods = PodControl(store, client, self._writer, self.recorder, runs, tracer, now)
+        groups = GroupControl(self._groups, store, client, self._writer, self.recorder, runs, tracer, now)
 
         def parts(control: JobControl, one: type[OneWorkload]) -> dict[str, Any]:
             return {
@@ -103,7 +103,7 @@ class Gateway:
                 "owned": self._owned,
                 "managed": self._managed,
                 "runs": runs,
-                "retention": Retention(store, client, control, self._recorder, jobs, now),
+                "retention": Retention(store, client, control, self.recorder, jobs, now),
                 "pods": ElasticPods(client),
                 "client": client,
                 "settings": jobs,
@@ -139,7 +139,7 @@ class Gateway:
             lanes=self._lanes,
             outcomes=self._outcomes,
             events=events,
-            provisioning=ProvisioningObjects(store, client, self._writer, self._recorder),
+            provisioning=ProvisioningObjects(store, client, self._writer, self.recorder),
             budget=WriteBudget(rate_per_s=settings.status_per_s, burst=settings.status_burst),
             tracer=tracer,
             now=now,
@@ -150,14 +150,14 @@ class Gateway:
         waiting = Gauge("sluice_watcher_lane_items", "Writes queued in lanes.", registry=metrics)
         waiting.set_function(lambda: self._lanes.waiting)
         dropped = Gauge("sluice_watcher_events_dropped", "Events that were too many to write.", registry=metrics)
-        dropped.set_function(lambda: self._recorder.dropped + self._public.dropped)
+        dropped.set_function(lambda: self.recorder.dropped + self._public.dropped)
 
     async def run(self) -> None:
         """Lanes, commands and events, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lanes.run())
             group.create_task(self._outcomes.run())
-            group.create_task(self._recorder.run())
+            group.create_task(self.recorder.run())
             group.create_task(self._public.run())
             group.create_task(self._commands.run())
 
@@ -192,7 +192,7 @@ class Gateway:
     def malformed(self, kind: str, resource: Resource, namespace: str, name: str, uid: str, message: str) -> None:
         """An object that nobody can use: one clear Event on it."""
         about = Regarding(resource.api_version, resource.kind, namespace, name, uid)
-        self._recorder.emit(
+        self.recorder.emit(
             about,
             "Warning",
             "Malformed",

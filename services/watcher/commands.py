@@ -193,8 +193,12 @@ class CommandRunner:
             case commands.SetCohortStatus():
                 return await self._change(command, lambda stored: plan_cohort_status(command, stored), status=True)
             case commands.SetCheckActive():
+                # A kind that was never listed is not served by this cluster.
+                provisions = bool(self._store.version_of("provisioningrequest"))
                 return await self._change(
-                    command, lambda stored: plan_check_active(command, stored, self._moment()), status=True
+                    command,
+                    lambda stored: plan_check_active(command, stored, self._moment(), provisions=provisions),
+                    status=True,
                 )
             case _:
                 return await self._workload_status(command)

@@ -99,11 +99,16 @@ def _with_counts(command: commands.SetQueueStatus, patch: JsonObject) -> JsonObj
     return patch
 
 
-def plan_check_active(command: commands.SetCheckActive, stored: Stored, now: datetime) -> JsonObject | Refusal:
-    """The Active condition of an AdmissionCheck."""
+def plan_check_active(
+    command: commands.SetCheckActive, stored: Stored, now: datetime, *, provisions: bool = True
+) -> JsonObject | Refusal:
+    """The Active condition of an AdmissionCheck. `provisions`: the cluster has ProvisioningRequests; without them no check of theirs can work."""
     check = stored.object
     if not isinstance(check, AdmissionCheck):
         return Refusal(f"a {stored.kind} has no Active condition of a check")
+    needs_them = check.spec.controller_name == names.PROVISIONING_REQUEST_CONTROLLER
+    if command.active.status and needs_them and not provisions:
+        return Refusal(names.PROVISIONING_NOT_SERVED)
     return status_patch(
         check.status,
         replace(

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 ADMISSION_CONTROLLER = "kueue-admission"
 WORKLOAD_CONTROLLER = "kueue-workload-controller"
 PROVISIONING_CONTROLLER = "kueue-provisioning-request-controller"
+POD_TERMINATION_CONTROLLER = "kueue-pod-termination-controller"
 JOB_CONTROLLER_SUFFIX = "-kueue-controller"
 
 EventType = Literal["Normal", "Warning"]

@@ -54,7 +54,10 @@ class ProvisioningObjects:
                 "provisioningrequest", resources.PROVISIONING_REQUESTS, _provisioning_request(command, workload)
             )
         except (Refused, PermanentError, MissingFlavor, NotFound, LookupError) as error:
-            text = f"Error creating {what}: {error}"
+            # A kind that was never listed is not served by this cluster.
+            is_missing = isinstance(error, NotFound) and not self._store.version_of("provisioningrequest")
+            is_request = what.startswith("ProvisioningRequest")
+            text = f"Error creating {what}: {names.PROVISIONING_NOT_SERVED if is_missing and is_request else error}"
             self._events.emit(
                 about_workload(workload.metadata), "Warning", "FailedCreate", text, controller=PROVISIONING_CONTROLLER
             )

@@ -26,6 +26,7 @@ from services.watcher.apply import Gateway
 from services.watcher.certificates import Certificates
 from services.watcher.creation_latency import creation_latency
 from services.watcher.epochs import EpochKeeper
+from services.watcher.failure_recovery import FailureRecovery
 from services.watcher.intake import Intake, Malformed
 from services.watcher.kinds import watched_kinds
 from services.watcher.managed_jobs import job_settings
@@ -35,7 +36,9 @@ from services.watcher.standing import Standing, kueue_lease
 from services.watcher.store import Change, Store
 from shared.config.custom_labels import marks_read
 from shared.jobs.registry import integrated
+from shared.config.settings import SettingsError
 from shared.kube.client import KubeClient, OnCall, connect
+from shared.kube.credentials import CredentialsError
 from shared.kube.lease import LeaderLease, LeaseLost
 from shared.kube.list_watch import Timing
 from shared.runtime.service import Context
@@ -49,20 +52,23 @@ _STEP = 500
 
 
 async def serve(ctx: Context[WatcherSettings]) -> None:
-    """Run until cancelled. Raises LeaseLost."""
+    """Run until cancelled. Raises LeaseLost, SettingsError."""
     identity = ctx.settings.instance or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     settings = msgspec.structs.replace(
         ctx.settings, instance=identity, namespace=ctx.configured.namespace(ctx.settings.namespace)
     )
-    client = await connect(
-        settings.kubeconfig,
-        context=settings.kube_context,
-        user_agent="sluice-watcher",
-        timeout_s=settings.api_timeout_s,
-        on_call=_call_counter(ctx.metrics),
-        impersonate_user=settings.impersonate_user,
-        impersonate_groups=(settings.impersonate_group,) if settings.impersonate_group else (),
-    )
+    try:
+        client = await connect(
+            settings.kubeconfig,
+            context=settings.kube_context,
+            user_agent="sluice-watcher",
+            timeout_s=settings.api_timeout_s,
+            on_call=_call_counter(ctx.metrics),
+            impersonate_user=settings.impersonate_user,
+            impersonate_groups=(settings.impersonate_group,) if settings.impersonate_group else (),
+        )
+    except CredentialsError as error:
+        raise SettingsError(str(error)) from error
     async with client:
         lease = LeaderLease(
             client,
@@ -127,6 +133,8 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
                 await standing.held.wait()
                 if settings.manage_certificates and ctx.configured.configuration.internal_cert_management.enable:
                     tasks.create_task(_keep_certificates(ctx, client, settings))
+                if ctx.configured.gates["FailureRecoveryPolicy"]:
+                    tasks.create_task(FailureRecovery(client, gateway.recorder, ctx.now).run())
                 if was_standby:
                     await intake.relist()
                 await intake.synced.wait()

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from services.webhook.tls_options import server_context
+from shared.config.configuration import Tls
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError
 from shared.kube.resources import SECRETS
@@ -22,6 +24,7 @@ log = logging.getLogger("sluice.webhook")
 REFRESH_S = 5.0
 """For so long the old certificate may still be served after a rotation; a read is cheap."""
 FIRST_S = 0.1
+DEFAULTS = Tls()
 
 
 class _Secret(msgspec.Struct):
@@ -62,15 +65,14 @@ class FromFolder:
 
 
 class Certificate:
-    """A TLS context for a server. States: none yet, loaded."""
+    """A TLS context for a server. States: none yet, loaded. Raises SettingsError for options of TLS that cannot be had here."""
 
-    def __init__(self, source: FromSecret | FromFolder, *, refresh_s: float = REFRESH_S) -> None:
+    def __init__(self, source: FromSecret | FromFolder, *, tls: Tls = DEFAULTS, refresh_s: float = REFRESH_S) -> None:
         self._source = source
         self._refresh_s = refresh_s
         self._loaded: KeyPair | None = None
         self._complaint = ""
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context = server_context(tls)
         self.ready = asyncio.Event()
 
     async def run(self) -> None:

@@ -29,7 +29,9 @@ from services.webhook.handlers import Handler, Handlers
 from services.webhook.known_objects import KINDS, KnownObjects
 from services.webhook.settings import WebhookSettings
 from shared.bus.interface import CaughtUp
+from shared.config.settings import SettingsError
 from shared.kube.client import KubeClient, connect
+from shared.kube.credentials import CredentialsError
 from shared.runtime.service import Context
 
 log = logging.getLogger("sluice.webhook")
@@ -38,12 +40,16 @@ MAX_BODY = 64 << 20
 
 
 async def serve(context: Context[WebhookSettings]) -> None:
-    """Run until cancelled."""
+    """Run until cancelled. Raises SettingsError."""
     settings = context.settings
-    client = await connect(settings.kubeconfig, user_agent="sluice-webhook", timeout_s=settings.api_timeout_s)
+    try:
+        client = await connect(settings.kubeconfig, user_agent="sluice-webhook", timeout_s=settings.api_timeout_s)
+    except CredentialsError as error:
+        raise SettingsError(str(error)) from error
     async with client:
         known = KnownObjects(client)
-        certificate = Certificate(_certificate_source(context, client))
+        tls = context.configured.configuration.tls
+        certificate = Certificate(_certificate_source(context, client), tls=tls)
         context.health.ready(False, "queues not read yet")
         context.health.ready(False, "no serving certificate yet", cause="certificate")
         seconds = Histogram(
@@ -57,7 +63,7 @@ async def serve(context: Context[WebhookSettings]) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(_follow(context, known))
             group.create_task(certificate.run())
-            if settings.metrics_sources and context.configured.configuration.metrics.bind_address != "0":
+            if settings.metrics_sources and context.configured.configuration.metrics.address != "0":
                 group.create_task(_serve_metrics(context, client, certificate))
             await certificate.ready.wait()
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -76,11 +82,13 @@ async def serve(context: Context[WebhookSettings]) -> None:
 async def _serve_metrics(context: Context[WebhookSettings], client: KubeClient, certificate: Certificate) -> None:
     """At `metrics.bindAddress`, until cancelled. `certificate`: that of the webhook."""
     settings = context.settings
-    host, _, port = context.configured.configuration.metrics.bind_address.rpartition(":")
+    host, _, port = context.configured.configuration.metrics.address.rpartition(":")
     sources = tuple(source.strip() for source in settings.metrics_sources.split(","))
     async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
         if settings.metrics_certificate_dir:
-            certificate = Certificate(FromFolder(Path(settings.metrics_certificate_dir)))
+            certificate = Certificate(
+                FromFolder(Path(settings.metrics_certificate_dir)), tls=context.configured.configuration.tls
+            )
             group.create_task(certificate.run())
         await certificate.ready.wait()
         app = metrics_front.application(metrics_front.Reviews(client), sources, metrics_front.fetcher(session))
@@ -122,7 +130,7 @@ def application(routes: dict[str, Handler], seconds: Histogram) -> web.Applicati
 
 
 async def _convert(http: web.Request) -> web.Response:
-    return web.Response(body=conversion_review.respond(await http.read()), content_type="application/json")
+    return web.Response(body=await conversion_review.respond(await http.read()), content_type="application/json")
 
 
 def _route(path: str, handler: Handler, seconds: Histogram) -> Callable[[web.Request], Awaitable[web.Response]]:

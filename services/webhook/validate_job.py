@@ -185,7 +185,7 @@ def _prebuilt(job: JsonObject, gates: Gates) -> tuple[str, str]:
 
 
 def _int32(value: str) -> int | None:
-    if not re.fullmatch(r"[+-]?[0-9]{1,10}", value, re.ASCII) or int(value) not in _INT32:
+    if not re.fullmatch(r"[+-]?0*[0-9]{1,10}", value, re.ASCII) or int(value) not in _INT32:
         return None
     return int(value)
 

@@ -90,6 +90,7 @@ V1BETA1_FIELDS: Final = f"{GROUP}/v1beta1-fields"
 V1BETA2_FIELDS: Final = f"{GROUP}/v1beta2-fields"
 """The same the other way round."""
 PROVISIONING_ANNOTATION_PREFIX: Final = f"provreq.{GROUP}/"
+PROVISIONING_NOT_SERVED = "the cluster does not serve ProvisioningRequests (autoscaling.x-k8s.io/v1)"
 """Annotations with this prefix are copied from a job to its Workload."""
 
 # Scheduling gates on pods, and preemption gates on Workloads.
@@ -203,6 +204,7 @@ REASON_CLUSTER_QUEUE_IS_INACTIVE: Final = "ClusterQueueIsInactive"
 # Reasons of Active on checks of the provisioning controller.
 REASON_ACTIVE: Final = "Active"
 REASON_BAD_PARAMETERS: Final = "BadParametersRef"
+REASON_NOT_SERVED = "ProvisioningRequestNotServed"
 
 # States of an admission check on a Workload.
 CHECK_PENDING: Final = "Pending"

@@ -6,7 +6,7 @@ One file configures all services. Fields of features that are not built yet are 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -18,6 +18,7 @@ GROUP = "config.kueue.x-k8s.io"
 KIND = "Configuration"
 DEFAULT_NAMESPACE = "kueue-system"
 KUBE_SYSTEM = "kube-system"
+METRICS_ADDRESS, HEALTH_ADDRESS = ":8443", ":8081"
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 ALL_AT_ONCE = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
 INCREMENTAL = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
@@ -79,17 +80,27 @@ class LocalQueueMetrics(Section, frozen=True, kw_only=True):
 
 
 class Metrics(Section, frozen=True, kw_only=True):
-    bind_address: str = ":8443"
+    bind_address: str = METRICS_ADDRESS
     enable_cluster_queue_resources: bool = False
     # As upstream: an empty block switches them off, no block switches them on.
     local_queue_metrics: LocalQueueMetrics = LocalQueueMetrics(enable=True)
     custom_labels: tuple[CustomLabel, ...] = ()
 
+    @property
+    def address(self) -> str:
+        """Where metrics are served; `0`: nowhere. Empty in the file stands for the default."""
+        return self.bind_address or METRICS_ADDRESS
+
 
 class Health(Section, frozen=True, kw_only=True):
-    health_probe_bind_address: str = ":8081"
+    health_probe_bind_address: str = HEALTH_ADDRESS
     readiness_endpoint_name: str = "/readyz"
     liveness_endpoint_name: str = "/healthz"
+
+    @property
+    def address(self) -> str:
+        """Where probes are answered. Empty in the file stands for the default."""
+        return self.health_probe_bind_address or HEALTH_ADDRESS
 
 
 class Controller(Section, frozen=True, kw_only=True):
@@ -145,10 +156,33 @@ class Transformation(Section, frozen=True, kw_only=True):
     outputs: dict[str, str | int | float] = {}
 
 
+class DeviceExpression(Section, frozen=True, kw_only=True):
+    expression: str
+
+
+class DeviceSelector(Section, frozen=True, kw_only=True):
+    cel: DeviceExpression
+
+
+class DeviceAmount(Section, frozen=True, kw_only=True):
+    """A counter or a capacity that devices of a driver have."""
+
+    name: str
+    driver: str
+    device_selector: DeviceSelector | None = None
+
+
+class DeviceSource(Section, frozen=True, kw_only=True):
+    """Exactly one of both."""
+
+    counter: DeviceAmount | None = None
+    capacity: DeviceAmount | None = None
+
+
 class DeviceClassMapping(Section, frozen=True, kw_only=True):
     name: str
     device_class_names: tuple[str, ...]
-    sources: tuple[Any, ...] = ()
+    sources: tuple[DeviceSource, ...] = ()
 
 
 class Resources(Section, frozen=True, kw_only=True):

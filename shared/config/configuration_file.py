@@ -33,6 +33,8 @@ USED = frozenset(
         "leaderElection.retryPeriod",
         "metrics",
         "health.healthProbeBindAddress",
+        "tls.minVersion",
+        "tls.cipherSuites",
         "featureGates",
         "manageJobsWithoutQueueName",
         "managedJobsNamespaceSelector",
@@ -61,6 +63,7 @@ USED_GATES = frozenset(
         "ElasticJobsViaWorkloadSlices",
         "FairSharingPreemptWithinNominal",
         "FairSharingPrioritizeNonBorrowing",
+        "FailureRecoveryPolicy",
         "FinishOrphanedWorkloads",
         "FlavorFungibility",
         "FlavorFungibilityPreserveScanProgress",
@@ -81,11 +84,24 @@ USED_GATES = frozenset(
         "SchedulingEquivalenceHashing",
         "TASValidateWorkloadSliceSize",
         "UnadmittedWorkloadsObservability",
+        "UnadmittedWorkloadsExplicitStatus",
         "WorkloadPriorityClassDefaulting",
         "WorkloadValidateResourcesAreNonNegative",
         "WorkloadValidationForPodSetMetadata",
     }
 )
+PARTLY_USED_GATES = {
+    "ConcurrentAdmission": " (only the rules for ClusterQueues and for workloads that are variants already: none are made)",
+    "MultiKueue": " (only: Jobs of queues with a MultiKueue check are handed to it)",
+    "MultiKueueOrchestratedPreemption": " (only: the scheduler heeds preemption gates)",
+    "TASMultiLayerTopology": " (only the rules for annotations of Jobs)",
+    "TopologyAwareScheduling": " (only the rules for annotations of Jobs)",
+    "UnadmittedWorkloadsObservability": " (only its metrics: reasons of conditions stay the new ones)",
+    "WorkloadIdentifierAnnotations": " (only the rules for Jobs)",
+}
+"""Gates that have some of their effects, and which."""
+NOTES = {"leaderElection.renewDeadline": " (checked only)", "leaderElection.resourceLock": " (always a Lease)"}
+"""What else is to be said of paths without an effect."""
 USED_FRAMEWORKS = frozenset(
     {
         "batch/job",
@@ -232,13 +248,15 @@ def _gates(path: str, in_file: Mapping[str, bool], flag: str) -> FeatureGates:
 
 
 def _unused(raw: Mapping[str, object], configuration: Configuration, gates: FeatureGates) -> Iterator[str]:
-    yield from _unused_paths(raw, "")
+    for path in _unused_paths(raw, ""):
+        if path != "tls.curvePreferences" or len(configuration.tls.curve_preferences) > 1:
+            yield f"{path}{NOTES.get(path, '')}"
     for framework in configuration.integrations.frameworks:
         if framework in FRAMEWORKS and framework not in USED_FRAMEWORKS:
             yield f"integrations.frameworks: {framework}"
     for gate, state in gates.changed().items():
-        if gate not in USED_GATES:
-            yield f"feature gate {gate}={str(state).lower()}"
+        if gate not in USED_GATES or gate in PARTLY_USED_GATES:
+            yield f"feature gate {gate}={str(state).lower()}{PARTLY_USED_GATES.get(gate, '')}"
 
 
 def _unused_paths(fields: Mapping[str, object], prefix: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from shared.api.names import JOB_KIND_PLUGINS
 from shared.api.quantity import QuantityError, parse
 from shared.api.selectors import selector_errors
-from shared.api.validation import label_value_errors
+from shared.api.validation import dns_label_errors, label_key_errors, label_value_errors
 from shared.config.configuration import (
     DEFAULT_NAMESPACE,
     INCREMENTAL,
@@ -24,7 +24,9 @@ from shared.config.configuration import (
     Resources,
     selects_by_name,
 )
+from shared.config.device_rules import device_faults
 from shared.config.feature_gates import FeatureGates
+from shared.config.tls_names import CIPHER_SUITES, CURVES, TLS13_SUITES, TLS_VERSIONS
 
 FRAMEWORKS = (
     "batch/job",
@@ -71,9 +73,6 @@ BUILT_IN_KINDS = frozenset(
 )
 FINAL, INITIAL = "LessThanOrEqualToFinalShare", "LessThanInitialShare"
 STRATEGIES = ((FINAL,), (INITIAL,), (FINAL, INITIAL))
-TLS_VERSIONS = ("VersionTLS12", "VersionTLS13")
-CURVES = frozenset({23, 24, 25, 29, 4588})
-_CIPHER = re.compile(r"TLS_[A-Z0-9]+(_[A-Z0-9]+)*_WITH_[A-Z0-9_]+|TLS_(AES|CHACHA20)_[A-Z0-9_]+")
 _LABEL_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -117,8 +116,20 @@ def _port(path: str, value: int) -> Iterator[Fault]:
         yield path, f"must be between 1 and 65535, is {value}"
 
 
+def _address(path: str, value: str) -> Iterator[Fault]:
+    """Empty and 0 mean that nothing listens."""
+    host, colon, port = value.rpartition(":")
+    if value in ("", "0"):
+        return
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or " " in host:
+        yield path, f"{value!r} must be HOST:PORT or :PORT"
+
+
 def _webhook(c: Configuration) -> Iterator[Fault]:
     yield from _port("webhook.port", c.webhook.port)
+    yield from _address("metrics.bindAddress", c.metrics.bind_address)
+    yield from _address("health.healthProbeBindAddress", c.health.health_probe_bind_address)
+    yield from _address("pprofBindAddress", c.pprof_bind_address)
     for name, count in c.controller.group_kind_concurrency.items():
         if count < 1:
             yield f"controller.groupKindConcurrency[{name}]", f"must be at least 1, is {count}"
@@ -126,6 +137,8 @@ def _webhook(c: Configuration) -> Iterator[Fault]:
 
 def _leader_election(election: LeaderElection) -> Iterator[Fault]:
     """As client-go has it: a leader that cannot renew gives up before anybody else may take over, and tries more than once until then."""
+    if election.resource_lock != "leases":
+        yield "leaderElection.resourceLock", f"must be leases, is {election.resource_lock!r}"
     if not election.leader_elect:
         return
     if election.retry_period <= 0:
@@ -143,7 +156,7 @@ def _tls(c: Configuration) -> Iterator[Fault]:
     if tls.cipher_suites and tls.min_version == "VersionTLS13":
         yield "tls.cipherSuites", "cannot be chosen with VersionTLS13"
     for suite in tls.cipher_suites:
-        if not _CIPHER.fullmatch(suite):
+        if suite not in CIPHER_SUITES and suite not in TLS13_SUITES:
             yield "tls.cipherSuites", f"{suite!r} is no cipher suite"
     for curve in tls.curve_preferences:
         if curve not in CURVES:
@@ -172,6 +185,12 @@ def _custom_label(path: str, label: CustomLabel) -> Iterator[Fault]:
         yield f"{path}.name", f"{label.name!r} must be letters, digits and _, a letter first"
     if label.source_label_key and label.source_annotation_key:
         yield path, "only one of sourceLabelKey and sourceAnnotationKey may be given"
+    for field, key in (
+        ("sourceLabelKey", label.source_label_key),
+        ("sourceAnnotationKey", label.source_annotation_key),
+    ):
+        for error in label_key_errors(key) if key else ():
+            yield f"{path}.{field}", error
     least, most = (1, 12) if label.source_kind == "Workload" else (0, 16)
     if not least <= len(label.tracked_values) <= most:
         yield f"{path}.trackedValues", f"must be {least} to {most} values, are {len(label.tracked_values)}"
@@ -179,6 +198,8 @@ def _custom_label(path: str, label: CustomLabel) -> Iterator[Fault]:
 
 
 def _namespaces(c: Configuration) -> Iterator[Fault]:
+    for error in dns_label_errors(c.namespace) if c.namespace else ():
+        yield "namespace", error
     path = "managedJobsNamespaceSelector"
     if c.managed_jobs_namespace_selector is None:
         return
@@ -241,14 +262,7 @@ def _resources(resources: Resources) -> Iterator[Fault]:
                 parse(str(amount))
             except QuantityError as error:
                 yield f"{path}.outputs[{output}]", str(error)
-    mappings = resources.device_class_mappings
-    if len(mappings) > 16:
-        yield "resources.deviceClassMappings", f"at most 16, are {len(mappings)}"
-    yield from _repeated("resources.deviceClassMappings", (m.name for m in mappings))
-    for index, mapping in enumerate(mappings):
-        if not 1 <= len(mapping.device_class_names) <= 8:
-            path = f"resources.deviceClassMappings[{index}].deviceClassNames"
-            yield path, f"must be 1 to 8 names, are {len(mapping.device_class_names)}"
+    yield from device_faults(resources.device_class_mappings)
 
 
 def _fair_sharing(c: Configuration) -> Iterator[Fault]:
@@ -278,8 +292,24 @@ def _multi_kueue(multi: MultiKueue) -> Iterator[Fault]:
         yield "multiKueue.incrementalDispatcherConfig.stepSize", f"must be at least 1, is {steps.step_size}"
     yield from _external("multiKueue.externalFrameworks", (f.name for f in multi.external_frameworks))
     profile = multi.cluster_profile
-    if profile is not None and profile.access_providers and profile.credentials_providers:
+    if profile is None:
+        return
+    if profile.access_providers and profile.credentials_providers:
         yield "multiKueue.clusterProfile", "only one of accessProviders and credentialsProviders may be given"
+    for kind, providers in (
+        ("accessProviders", profile.access_providers),
+        ("credentialsProviders", profile.credentials_providers),
+    ):
+        for index, provider in enumerate(providers):
+            path = f"multiKueue.clusterProfile.{kind}[{index}]"
+            run = provider.exec_config
+            required = {
+                "name": provider.name,
+                "execConfig.command": run.command,
+                "execConfig.apiVersion": run.api_version,
+                "execConfig.interactiveMode": run.interactive_mode,
+            }
+            yield from ((f"{path}.{field}", "must be set") for field, value in required.items() if not value)
 
 
 def _certificates(c: Configuration) -> Iterator[Fault]:

@@ -52,6 +52,8 @@ class LifecycleView(msgspec.Struct, frozen=True, kw_only=True):
     """Gate FinishOrphanedWorkloads."""
     admission_gates: bool = True
     """Gate AdmissionGatedBy."""
+    explicit_status: bool = False
+    """Gate UnadmittedWorkloadsExplicitStatus: QuotaReserved and Admitted say no from the first look on."""
     pods_ready: PodsReadyLimits | None = None
     """waitForPodsReady; None = off."""
 
@@ -67,6 +69,7 @@ _KEPT_REASONS = frozenset(
         names.REASON_PENDING_EVALUATION,
     }
 )
+NOT_LOOKED_AT = "Waiting to be looked at"
 _AFTER_BACKOFF = frozenset({names.REASON_PODS_READY_TIMEOUT, names.REASON_ADMISSION_CHECK})
 
 
@@ -242,11 +245,13 @@ class _Life:
         found = self.obstacle()
         if found is not None:
             return None if found[0] == names.REASON_ON_HOLD else found
-        if names.QUOTA_RESERVED not in self.conditions or self._pending_reason() in _KEPT_REASONS:
+        if names.QUOTA_RESERVED not in self.conditions:
+            return (names.REASON_PENDING_EVALUATION, NOT_LOOKED_AT) if self.view.explicit_status else None
+        if self._pending_reason() in _KEPT_REASONS:
             return None
         if self._preemption_gated():
             return None
-        return names.REASON_PENDING_EVALUATION, "Waiting to be looked at"
+        return names.REASON_PENDING_EVALUATION, NOT_LOOKED_AT
 
     def obstacle(self) -> tuple[str, str] | None:
         """Why it cannot be tried at all, first match (2.8)."""

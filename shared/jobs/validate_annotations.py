@@ -57,5 +57,5 @@ def _gates(annotations: Mapping[str, str]) -> set[str]:
 def boost_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
     """Faults of `priority-boost`: an int32 in decimal digits."""
     value = annotations.get(names.PRIORITY_BOOST)
-    if value is not None and not (re.fullmatch(r"[+-]?[0-9]{1,10}", value) and int(value) in _INT32):
+    if value is not None and not (re.fullmatch(r"[+-]?0*[0-9]{1,10}", value) and int(value) in _INT32):
         yield invalid(_BOOST, value, "must be a signed 32-bit integer")

@@ -44,6 +44,7 @@ class _Preconditions(msgspec.Struct, omit_defaults=True, rename="camel"):
 class _DeleteOptions(msgspec.Struct, omit_defaults=True, rename="camel"):
     preconditions: _Preconditions | None = None
     propagation_policy: str = ""
+    grace_period_seconds: int | None = None
     dry_run: tuple[str, ...] = ()
     """Here, not in the query, which the server does not read where there is a body."""
 
@@ -145,11 +146,13 @@ class KubeClient:
         uid: str = "",
         version: int = 0,
         propagation: str = "",
+        grace_s: int | None = None,
         dry_run: bool = False,
     ) -> bytes:
-        """The object (or a Status). With `uid` or `version` only that very object or state: Conflict otherwise."""
+        """The object (or a Status). With `uid` or `version` only that very object or state: Conflict otherwise. `grace_s`: seconds that a pod may take to
+        end; None: as it says itself."""
         conditions = _Preconditions(uid, str(version) if version else "") if uid or version else None
-        body = msgspec.json.encode(_DeleteOptions(conditions, propagation, ("All",) if dry_run else ()))
+        body = msgspec.json.encode(_DeleteOptions(conditions, propagation, grace_s, ("All",) if dry_run else ()))
         return await self._call(Request("delete", resource, namespace, name, body=body))
 
     def watch(

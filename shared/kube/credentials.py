@@ -42,11 +42,17 @@ class Credentials:
         return str(proxy) if proxy else None
 
     def tls(self) -> ssl.SSLContext:
-        """Trusts the cluster's authority and presents the client certificate, if there is one."""
+        """Trusts the cluster's authority and presents the client certificate, if there is one. Raises CredentialsError."""
         configuration = self._configuration
-        made = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        if configuration.cert_file:
-            made.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+        try:
+            made = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+            if configuration.cert_file:
+                made.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+        except OSError as error:
+            # ssl.SSLError is one too; it names no file.
+            files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+            named = ", ".join(str(name) for name in files if name)
+            raise CredentialsError(f"certificates of {self.server} ({named}): {error}") from error
         if not configuration.verify_ssl:
             made.check_hostname = False
             made.verify_mode = ssl.CERT_NONE

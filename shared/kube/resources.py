@@ -50,6 +50,7 @@ MULTIKUEUE_CONFIGS: Final = _queueing("multikueueconfigs", names.MULTIKUEUE_CONF
 
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 PODS: Final = Resource("", "v1", "pods", "Pod")
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 POD_TEMPLATES: Final = Resource("", "v1", "podtemplates", "PodTemplate")

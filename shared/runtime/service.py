@@ -4,7 +4,8 @@
    Kueue's).
 2. Logs, traces, metrics; listen for /healthz, /readyz, /metrics.
 3. Connect to the bus, waiting for it as long as it takes.
-4. Run the service until SIGTERM or SIGINT, or until it fails (exit code 1: whoever supervises it starts it again).
+4. Run the service until SIGTERM or SIGINT, or until it fails (exit code 1: whoever supervises it starts it again; 2 and one line in the log for a
+   setting that it finds to be wrong only now, as a kubeconfig that cannot be read).
 5. Cancel it, give it `stop_timeout_s`, close the bus, flush traces.
 """
 
@@ -214,5 +215,9 @@ async def _supervise(stop: asyncio.Event, work: Awaitable[None], timeout_s: floa
     error = task.exception()
     if error is None:
         return 0
+    if isinstance(error, SettingsError):
+        # No waiting helps, and where in our code it was noticed is of no use to whoever has to mend it.
+        log.error("cannot start: %s", error)
+        return 2
     log.error("failed: %s", error, exc_info=error)
     return 1

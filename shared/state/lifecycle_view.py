@@ -11,7 +11,12 @@ from shared.model.world import World
 
 
 def lifecycle_view(
-    workload: Workload, world: World, *, finish_orphans: bool = False, admission_gates: bool = True
+    workload: Workload,
+    world: World,
+    *,
+    finish_orphans: bool = False,
+    admission_gates: bool = True,
+    explicit_status: bool = False,
 ) -> LifecycleView:
     """What the life of this workload depends on, out of the folded world."""
     local_queue = world.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
@@ -30,4 +35,5 @@ def lifecycle_view(
         in_cycle=cluster_queue is not None and world.forest.in_cycle(name),
         finish_orphans=finish_orphans,
         admission_gates=admission_gates,
+        explicit_status=explicit_status,
     )

@@ -100,6 +100,10 @@ async def test_lists_have_kueuectls_columns(cluster: DevCluster) -> None:
     result = await call(cluster, "list workload -n default")
     assert result.stderr.strip() == "No resources found in default namespace."
     assert "invalid status value (odd)" in await refused(cluster, "list workload --status odd")
+    wide = (await said(cluster, "list workload -n ns -o wide")).splitlines()
+    assert wide[0].split()[-4:] == ["PRIORITY", "PODS", "FLAVORS", "REASON"]
+    assert (await said(cluster, "list cq -o wide")).splitlines()[0].rstrip().endswith("STOP POLICY")
+    assert (await said(cluster, "list rf -o wide")).splitlines()[0].rstrip().endswith("TOPOLOGY")
     items = msgspec.json.decode(await said(cluster, "list kwl -A -o json"))["items"]
     assert [one["metadata"]["name"] for one in items] == ["low"]
 

@@ -78,10 +78,37 @@ async def requests_of(stack: Stack, workload: str) -> list[str]:
     return sorted(i["metadata"]["name"] for i in listed["items"] if i["metadata"]["name"].startswith(workload))
 
 
-@pytest.fixture
-async def served(stack: Stack) -> None:
+async def active_of(stack: Stack, name: str) -> dict[str, Any]:
+    """The Active condition of an AdmissionCheck; empty while there is none."""
+    found = json.loads(await stack.cluster.kubectl("get", "admissioncheck", name, "-o", "json"))
+    conditions = found.get("status", {}).get("conditions", [])
+    return next((c for c in conditions if c["type"] == "Active"), {})
+
+
+async def test_without_the_api_the_check_says_so_and_works_once_it_is_there(stack: Stack) -> None:
+    """First of this file: the definition of ProvisioningRequests stays once it is there."""
+    await stack.cluster.kubectl("apply", "-f", "-", stdin=as_list(*check("no-api")))
+
+    async def says(status: str) -> bool:
+        return (await active_of(stack, "no-api")).get("status") == status
+
+    assert await eventually(lambda: says("False"), 20)
+    active = await active_of(stack, "no-api")
+    assert active["reason"] == "ProvisioningRequestNotServed"
+    assert "does not serve ProvisioningRequests" in active["message"]
+    await serve(stack)
+    assert await eventually(lambda: says("True"), 40)
+
+
+async def serve(stack: Stack) -> None:
+    """Let the cluster have ProvisioningRequests."""
     await stack.cluster.kubectl("apply", "--server-side", "-f", str(PUBLISHED if PUBLISHED.exists() else OWN))
     await stack.cluster.kubectl("wait", "--for=condition=Established", "crd/provisioningrequests.autoscaling.x-k8s.io")
+
+
+@pytest.fixture
+async def served(stack: Stack) -> None:
+    await serve(stack)
 
 
 async def reserved(seen: Observer, uid: str) -> Workload:

@@ -101,8 +101,15 @@ def test_refused(options: Options, error: str) -> None:
 
 @pytest.mark.parametrize("body", ["health: {healthProbeBindAddress: here}\n", "metrics: {bindAddress: 'host:'}\n"])
 def test_addresses_that_are_none(tmp_path: Path, body: str) -> None:
-    with pytest.raises(StartError, match="is no address: write HOST:PORT"):
+    with pytest.raises(ConfigurationError, match="must be HOST:PORT or :PORT"):
         plan_of(Options(config=with_file(tmp_path, body)))
+
+
+def test_an_empty_address_is_the_default(tmp_path: Path) -> None:
+    plan = plan_of(
+        Options(config=with_file(tmp_path, "health: {healthProbeBindAddress: ''}\nmetrics: {bindAddress: ''}\n"))
+    )
+    assert (plan.health.port, plan.metrics and plan.metrics.port) == (8081, 8443)
 
 
 def test_a_wrong_configuration(tmp_path: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from shared.api.selectors import matches
 from shared.config.configuration import Configuration, Configured, FairSharing
-from shared.config.configuration_file import ConfigurationError, load
+from shared.config.configuration_file import PARTLY_USED_GATES, USED_GATES, ConfigurationError, load
 
+ROOT = Path(__file__).resolve().parents[3]
 V1BETA2 = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 V1BETA1 = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n"
 
@@ -281,12 +283,39 @@ def test_what_has_no_effect_yet_is_told(file: File) -> None:
         "metrics: {enableClusterQueueResources: true, customLabels: []}\n"
         "fairSharing: {preemptionStrategies: [LessThanInitialShare]}\n"
         "multiKueue: {origin: here}\n"
-        "featureGates: {FailureRecoveryPolicy: true, PartialAdmission: false}\n"
+        "featureGates: {ShortWorkloadNames: true, PartialAdmission: false}\n"
     )
     assert configured.unused == (
         "multiKueue",
-        "feature gate FailureRecoveryPolicy=true",
+        "feature gate ShortWorkloadNames=true",
     )
+
+
+def test_what_has_some_of_its_effects_is_told_with_which(file: File) -> None:
+    configured = file.load(
+        "leaderElection: {renewDeadline: 12s, leaseDuration: 15s}\n"
+        "tls: {minVersion: VersionTLS12, curvePreferences: [23, 29]}\n"
+        "featureGates: {ConcurrentAdmission: true}\n"
+    )
+    assert configured.unused == (
+        "leaderElection.renewDeadline (checked only)",
+        "tls.curvePreferences",
+        "feature gate ConcurrentAdmission=true (only the rules for ClusterQueues and for workloads that are variants already: none are made)",
+    )
+    assert file.load("tls: {curvePreferences: [29]}\n").unused == ()
+
+
+def read_gates() -> set[str]:
+    """Gates that the product asks for anywhere."""
+    sources = [path for top in ("shared", "services", "cli") for path in (ROOT / top).rglob("*.py")]
+    asked = re.compile(r"""gates\[['"](\w+)['"]\]""")
+    return {gate for path in sources for gate in asked.findall(path.read_text())}
+
+
+def test_gates_are_said_to_be_used_if_and_only_if_they_are() -> None:
+    """A gate that nobody reads must be told as without effect; one that is read must not be."""
+    only_in_validation = {"SparkApplicationIntegration"}
+    assert read_gates() - only_in_validation == USED_GATES | PARTLY_USED_GATES.keys()
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,23 @@ def test_after_the_obstacle_is_gone_it_waits_for_evaluation() -> None:
     assert found.reason == "PendingEvaluation"
 
 
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, "PendingEvaluation"),
+        ({"local_queue": None}, "Misconfigured"),
+        ({"cluster_queue": stop("Hold"), "activity": Activity(False, "Stopped", "no")}, "Suspended"),
+    ],
+)
+def test_with_explicit_status_a_new_workload_says_no_at_once(fields: dict[str, Any], reason: str) -> None:
+    found = step(workload("a"), explicit_status=True, **fields)
+    assert isinstance(found, ReportPending)
+    assert found.reason == reason
+    assert step(waiting(reason), explicit_status=True, **fields) is None
+    held = running()
+    assert step(held, explicit_status=True) is None
+
+
 def test_admitted_follows_reservation_and_checks() -> None:
     ready = (o.CheckState(name="c", state="Ready"),)
     assert step(holding(checks=ready), cluster_queue=CHECKED) == SyncAdmitted()

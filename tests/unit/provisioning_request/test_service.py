@@ -17,6 +17,7 @@ from shared.events.commands import (
     DeleteProvisioningRequest,
     SetCheckActive,
     SetCheckState,
+    subject_of,
 )
 from shared.events.decisions import Positions
 from shared.events.objects import KINDS, CheckState, Object, ProvisioningRequest, Tombstone, Workload
@@ -68,8 +69,9 @@ class Provisioning:
         self.writer.fold([ObjectChanged(name, tombstone, self.position)], self.now)
         return self.step()
 
-    def settle(self, command: Command, status: Any = "applied", version: int = 0) -> list[Command]:
-        outcome = CommandOutcome(command=command.id, subject="", status=status, version=version)
+    def settle(self, command: Command, status: Any = "applied", version: int = 0, why: str = "") -> list[Command]:
+        subject = subject_of("provisioning_request", command)
+        outcome = CommandOutcome(command=command.id, subject=subject, status=status, version=version, why=why)
         self.writer.fold([Settled(outcome, 1)], self.now)
         return self.step()
 
@@ -212,3 +214,75 @@ def test_a_further_instance_finds_it_done() -> None:
     service.writer.fold([service.change(failed)], 1003.0)
     assert service.step(1003.0) == []
     assert kinds(service.step(1005.0)) == ["SetCheckState"]
+
+
+NOT_MADE = 'Error creating ProvisioningRequest "wl-prov-1": no such class'
+
+
+def test_why_a_request_could_not_be_made_stands_on_the_check_until_it_is_made() -> None:
+    service = Provisioning(config(), check(), workload())
+    (create,) = service.step()
+    (told,) = service.settle(create, "rejected", version=5, why=NOT_MADE)
+    assert isinstance(told, SetCheckState)
+    assert (told.check, told.state, told.message) == ("prov", "Pending", NOT_MADE)
+    says_so = (CheckState(name="prov", state="Pending", message=NOT_MADE),)
+    assert service.put(workload(), checks=says_so) == []
+    service.settle(told, version=service.position)
+    (again,) = service.step(1001.0)
+    assert isinstance(again, CreateProvisioningRequest)
+    assert service.settle(again, "rejected", version=5, why=NOT_MADE) == []
+    (made,) = service.step(1010.0)
+    assert isinstance(made, CreateProvisioningRequest)
+    service.settle(made, version=service.position + 1)
+    (cleared,) = service.put(request(1))
+    assert isinstance(cleared, SetCheckState)
+    assert (cleared.state, cleared.message) == ("Pending", "")
+
+
+def test_other_rejections_are_no_news_for_the_check() -> None:
+    service = Provisioning(config(), check(), workload())
+    (create,) = service.step()
+    assert service.settle(create, "rejected", version=5, why="the workload holds no quota") == []
+
+
+def test_a_restart_in_between_asks_again_and_tells_again() -> None:
+    says_so = (CheckState(name="prov", state="Pending", message=NOT_MADE),)
+    service = Provisioning(config(), check(), workload(checks=says_so))
+    (create,) = service.step()
+    assert isinstance(create, CreateProvisioningRequest)
+    other = NOT_MADE.replace("class", "thing")
+    (told,) = service.settle(create, "rejected", version=5, why=other)
+    assert isinstance(told, SetCheckState)
+    assert told.message == other
+
+
+def test_without_the_api_a_check_says_so_and_becomes_active_when_it_is_there() -> None:
+    service = Provisioning(config(), check(active=None))
+    (active,) = service.step()
+    (not_served,) = service.settle(active, "rejected", version=service.position, why=names.PROVISIONING_NOT_SERVED)
+    assert isinstance(not_served, SetCheckActive)
+    said = not_served.active
+    assert (said.status, said.reason, said.message) == (
+        False,
+        "ProvisioningRequestNotServed",
+        names.PROVISIONING_NOT_SERVED,
+    )
+    assert service.put(check(active=said)) == []
+    service.settle(not_served, version=service.position)
+    assert service.step(1004.0) == []
+    (again,) = service.step(1005.0)
+    assert isinstance(again, SetCheckActive)
+    assert again.active.status
+    # Still not: it says so already.
+    assert service.settle(again, "rejected", version=service.position, why=names.PROVISIONING_NOT_SERVED) == []
+    (later,) = service.step(1020.0)
+    assert isinstance(later, SetCheckActive)
+    assert later.active.status
+    assert service.put(check(active=later.active)) == []
+
+
+def test_a_bad_reference_is_told_before_a_missing_api() -> None:
+    service = Provisioning(check(active=None))
+    (bad,) = service.step()
+    assert isinstance(bad, SetCheckActive)
+    assert bad.active.reason == "BadParametersRef"

@@ -26,6 +26,8 @@ from shared.api.pods import Container, PodSpec, PodTemplateSpec, ResourceRequire
 from shared.api.workload import PodSet, Workload, WorkloadSpec
 from shared.api.workload_status import Admission, PodSetAssignment, WorkloadStatus
 from shared.bus.interface import CaughtUp, ObjectChanged, Reset, Settled
+from shared.config.configuration import Configured
+from shared.config.feature_gates import resolve
 from shared.decide import transitions
 from shared.decide.lifecycle_limits import PodsReadyLimits
 from shared.events import commands as c
@@ -38,13 +40,20 @@ from tests.unit.queue_manager.objects import Stream, check, cluster_queue, flavo
 
 START = 1_000_000.0
 MOST_ROUNDS = 60
+NOTHING_CONFIGURED = Configured()
 
 
 class World:
     """One workload `ns/wl` with a job, two services, and the gateway's part played by its own planner."""
 
     def __init__(
-        self, *, checks: tuple[str, ...] = (), reserved: bool = True, pods_ready: PodsReadyLimits | None = None
+        self,
+        *,
+        checks: tuple[str, ...] = (),
+        reserved: bool = True,
+        pods_ready: PodsReadyLimits | None = None,
+        configured: Configured = NOTHING_CONFIGURED,
+        forget: bool = True,
     ) -> None:
         self.now = START
         self.stream = Stream()
@@ -53,7 +62,9 @@ class World:
         self.sent: list[c.Command] = []
         registry = CollectorRegistry()
         self.writers = (
-            CommandWriter("queue_manager", QueueJudge(QueueManagerSettings()), CollectorRegistry(), leads=True),
+            CommandWriter(
+                "queue_manager", QueueJudge(QueueManagerSettings(), configured), CollectorRegistry(), leads=True
+            ),
             CommandWriter(
                 "preemptor",
                 PreemptorJudge(PreemptorSettings(), registry, pods_ready=pods_ready),
@@ -84,8 +95,9 @@ class World:
         if reserved:
             self.reserve()
             self.run()
-        self.log.clear()
-        self.sent.clear()
+        if forget:
+            self.log.clear()
+            self.sent.clear()
 
     # --- what others do --------------------------------------------------------------------------------------------
 
@@ -403,3 +415,17 @@ def test_what_is_well_is_left_alone(checks: tuple[str, ...]) -> None:
     world.run(world.now + 7200)
     assert sent(world) == []
     assert transitions.is_reserved(world.workload.status)
+
+
+@pytest.mark.parametrize(
+    ("gate", "said"),
+    [(False, []), (True, ["QuotaReserved F/PendingEvaluation", "Admitted F/NoReservation"])],
+)
+def test_what_a_new_workload_says_of_itself_before_anybody_looked_at_it(gate: bool, said: list[str]) -> None:
+    gates = resolve({"UnadmittedWorkloadsExplicitStatus": gate})
+    world = World(reserved=False, configured=Configured(gates=gates), forget=False)
+    assert only(world.log, "QuotaReserved", "Admitted") == said
+    world.log.clear()
+    world.reserve()
+    world.run()
+    assert only(world.log, "QuotaReserved", "Admitted") == ["QuotaReserved T/QuotaReserved", "Admitted T/Admitted"]

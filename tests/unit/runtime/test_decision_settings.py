@@ -9,7 +9,9 @@ from shared.config.configuration import (
     AdmissionFairSharing,
     Configuration,
     Configured,
+    DeviceAmount,
     DeviceClassMapping,
+    DeviceSource,
     RequeuingStrategy,
     Resources,
     Transformation,
@@ -180,7 +182,11 @@ def test_every_setting_of_the_cycle_is_turned_by_something() -> None:
 def test_device_mappings() -> None:
     mappings = (
         DeviceClassMapping(name="gpus", device_class_names=("a", "b")),
-        DeviceClassMapping(name="memory", device_class_names=("c",), sources=({"counter": {}},)),
+        DeviceClassMapping(
+            name="memory",
+            device_class_names=("c",),
+            sources=(DeviceSource(counter=DeviceAmount(name="m", driver="d")),),
+        ),
     )
     assert request_rules(configured(Resources(device_class_mappings=mappings))).device_mappings == (
         DeviceMapping(resource="gpus", classes=("a", "b")),

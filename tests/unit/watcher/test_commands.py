@@ -10,6 +10,7 @@ import pytest
 from services.watcher.commands import urgency_of
 from services.watcher.lanes import Urgency
 from services.watcher.object_writer import Written
+from shared.api import names
 from shared.bus.interface import OpenCommand
 from shared.events import commands as c
 from shared.events import objects
@@ -369,6 +370,20 @@ async def test_check_active_and_finalizers(world: World) -> None:
     assert meta["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
     await twice(world, c.SetFinalizer(id="", kind="admissioncheck", name="ac", present=False))
     assert world.api.one("admissionchecks", "ac", "")["metadata"]["finalizers"] == []
+
+
+async def test_a_check_of_provisioning_is_not_active_in_a_cluster_that_has_none(world: World) -> None:
+    controller = "kueue.x-k8s.io/provisioning-request"
+    world.load("admissioncheck", {"metadata": metadata("ac"), "spec": {"controllerName": controller}})
+    for truth, outcome in ((True, "rejected"), (False, "applied")):
+        active = objects.Condition("Active", truth, "Some", "text")
+        command = c.SetCheckActive(id="", kind="admissioncheck", name="ac", active=active)
+        assert (await world.command(command)).status == outcome
+    assert world.command_outcomes[-2].why == names.PROVISIONING_NOT_SERVED
+    world.store.replace("provisioningrequest", (), 7)
+    active = objects.Condition("Active", True, "Active", "text")
+    await twice(world, c.SetCheckActive(id="", kind="admissioncheck", name="ac", active=active))
+    assert world.api.one("admissionchecks", "ac", "")["status"]["conditions"][0]["status"] == "True"
 
 
 async def test_an_object_that_goes_is_not_held(world: World) -> None:

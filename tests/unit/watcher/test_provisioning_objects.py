@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from services.watcher.provisioning_objects import requests_from_limits
+from shared.api import names
 from shared.events import commands as c
-from shared.kube.errors import Invalid, Unreachable
+from shared.kube.errors import Invalid, NotFound, Unreachable
 from tests.unit.watcher.manifests import metadata, template, workload
 from tests.unit.watcher.world import World, running
 
@@ -96,6 +97,20 @@ async def test_a_refusal_is_told_on_the_workload(world: World) -> None:
     outcome = await world.command(COMMAND, "provisioning_request")
     assert outcome.why.startswith('Error creating PodTemplate "ppt-w-check-1-main": ')
     assert ("FailedCreate", outcome.why) in world.events("w")
+
+
+@pytest.mark.parametrize("served", [False, True])
+async def test_a_cluster_without_provisioning_requests_is_told_in_words(world: World, served: bool) -> None:
+    if served:
+        world.store.replace("provisioningrequest", (), 7)
+    absent = NotFound(404, "NotFound", "the server could not find the requested resource")
+    ready = {"metadata": metadata("ppt-w-check-1-main", namespace="team", labels={"kueue.x-k8s.io/managed": "true"})}
+    world.load("podtemplate", ready)
+    world.api.fail("create", absent)
+    outcome = await world.command(COMMAND, "provisioning_request")
+    assert outcome.status == "rejected"
+    assert (names.PROVISIONING_NOT_SERVED in outcome.why) is not served
+    assert outcome.why.startswith('Error creating ProvisioningRequest "w-check-1": ')
 
 
 @pytest.mark.parametrize("change", [{"workload": "absent"}, {"workload_uid": "other"}])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cli.ctl.cluster import CommandError
-from cli.ctl.printing import DryRun, Style, duration, show, table
+from cli.ctl.printing import DryRun, Style, duration, fitted, show, table
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,40 @@ def test_unknown_words_are_refused() -> None:
         DryRun.of("maybe")
     assert Style("jsonpath={.metadata.name}").format == "jsonpath"
     assert Style(template="{{.}}").format == "go-template"
+
+
+def test_wide_is_the_commands_own_way_and_more() -> None:
+    assert (Style("wide").format, Style("wide").wide) == ("", True)
+    assert not Style("json").wide
+    assert not Style().wide
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 20)), min_size=1, max_size=8),
+    st.integers(0, 200),
+)
+def test_columns_fit_if_they_can(columns: list[tuple[int, int]], room: int) -> None:
+    widths, least = [width for width, _ in columns], [low for _, low in columns]
+    found = fitted(widths, least, room)
+    assert all(new <= old for new, old in zip(found, widths, strict=True))
+    assert all(new >= min(low, old) for new, low, old in zip(found, least, widths, strict=True))
+    floor = sum(min(low, old) for low, old in zip(least, widths, strict=True))
+    assert sum(found) == min(sum(widths), max(room, floor))
+    if found[0] < widths[0]:
+        assert all(new <= max(low, 0) or new <= low for new, low in zip(found[1:], least[1:], strict=True))
+
+
+def test_a_narrow_terminal_cuts_the_widest_column_but_not_the_names(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [("a-name-that-is-long", "x" * 40, "5m"), ("b", "short", "1s")]
+    table(("NAME", "LABELS", "AGE"), rows, width=50)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 50 for line in lines)
+    assert lines[1].startswith("a-name-that-is-long   xxxxx")
+    assert "x…   5m" in lines[1]
+    table(("NAME", "LABELS", "AGE"), rows, width=200)
+    assert "…" not in capsys.readouterr().out
+    table(("NAME", "LABELS", "AGE"), rows)
+    assert "…" not in capsys.readouterr().out, "into a pipe all is written"
 
 
 def test_columns_are_as_wide_as_their_content(capsys: pytest.CaptureFixture[str]) -> None:
