@@ -267,7 +267,7 @@ def _selected(selector: dict[str, Any], labels: dict[str, str]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("folder", COMPLETE)
+@pytest.mark.parametrize("folder", [*COMPLETE, "local"])
 def test_priority_class_and_flow_schemas(folder: str) -> None:
     objects = render(folder)
     classes = {o["metadata"]["name"] for o in of_kind(objects, "PriorityClass")}
@@ -276,7 +276,7 @@ def test_priority_class_and_flow_schemas(folder: str) -> None:
     levels = {o["metadata"]["name"] for o in of_kind(objects, "PriorityLevelConfiguration")}
     accounts = {o["metadata"]["name"] for o in of_kind(objects, "ServiceAccount")}
     schemas = list(of_kind(objects, "FlowSchema"))
-    assert schemas
+    assert {schema["metadata"]["name"] for schema in schemas} == {"sluice", "sluice-lease"}
     for schema in schemas:
         spec = schema["spec"]
         assert spec["priorityLevelConfiguration"]["name"] in levels | {"leader-election"}

@@ -10,6 +10,7 @@ import pytest
 
 from cli.nats_credentials import CA_SECRET, TLS_FOLDER, TLS_SECRET, hosts_of, server_of
 from services.watcher.settings import WatcherSettings
+from services.webhook.settings import WebhookSettings
 from shared.api.crd_kinds import KINDS
 from shared.config.configuration_file import load as load_configuration
 from shared.config.settings import load
@@ -205,7 +206,7 @@ def test_dev_needs_no_volume_and_asks_for_little() -> None:
 
 def test_cert_manager_injects_where_the_api_server_looks() -> None:
     objects = render(CERT_MANAGER)
-    (certificate,) = of_kind(objects, "Certificate")
+    (certificate,) = [o for o in of_kind(objects, "Certificate") if o["metadata"]["name"] == "serving-cert"]
     marked = {
         o["metadata"]["name"]: o["metadata"].get("annotations", {}).get("cert-manager.io/inject-ca-from", "")
         for o in of_kind(
@@ -230,6 +231,28 @@ def test_cert_manager_injects_where_the_api_server_looks() -> None:
     assert role["rules"][0]["resourceNames"] == [certificate["spec"]["secretName"]]
     (issuer,) = of_kind(objects, "Issuer")
     assert certificate["spec"]["issuerRef"] == {"kind": "Issuer", "name": issuer["metadata"]["name"]}
+
+
+def test_metrics_have_a_certificate_of_their_own_from_cert_manager() -> None:
+    objects = render(CERT_MANAGER)
+    (certificate,) = [o for o in of_kind(objects, "Certificate") if o["metadata"]["name"] == "metrics-cert"]
+    workload = manifests.service_workload(CERT_MANAGER, "webhook")
+    settings = load(WebhookSettings, "webhook", SERVICES, manifests.environment(CERT_MANAGER, workload))
+    (mount,) = [
+        m["name"]
+        for m in manifests.container(workload)["volumeMounts"]
+        if m["mountPath"] == settings.metrics_certificate_dir
+    ]
+    volumes = {v["name"]: v for v in workload["spec"]["template"]["spec"]["volumes"]}
+    assert volumes[mount]["secret"]["secretName"] == certificate["spec"]["secretName"]
+    ports = {p["name"]: p["containerPort"] for p in manifests.container(workload)["ports"]}
+    (served,) = [
+        o["metadata"]["name"]
+        for o in of_kind(objects, "Service")
+        if o["spec"]["ports"][0]["targetPort"] == "metrics" and ports["metrics"]
+    ]
+    assert f"{served}.{NAMESPACE}.svc" in certificate["spec"]["dnsNames"]
+    assert certificate["spec"]["issuerRef"]["name"] in {o["metadata"]["name"] for o in of_kind(objects, "Issuer")}
 
 
 def test_the_configuration_that_is_mounted_is_one_that_services_read(tmp_path: Path) -> None:
