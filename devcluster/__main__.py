@@ -37,7 +37,7 @@ def build(
     ] = f"1.{KUBERNETES_MINOR}",
     kueue: Annotated[bool, typer.Option(help="Kueue's controller too, for `make handback`.")] = False,
 ) -> None:
-    """Build what is missing (about 9 minutes on two cores the first time, nothing afterwards; another control plane 4)."""
+    """Build what is missing (about 8 minutes on two cores the first time, nothing afterwards; another control plane 4)."""
     minors = {f"1.{minor}": minor for minor in KUBERNETES_VERSIONS}
     if kubernetes not in minors:
         raise typer.BadParameter(f"{kubernetes!r}: one of {', '.join(minors)}", param_hint="--kubernetes")

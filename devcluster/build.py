@@ -63,7 +63,7 @@ def _helm() -> GoModule:
     stamps = {"k8sVersionMajor": "1", "k8sVersionMinor": str(KUBERNETES_MINOR)}
     flags = ["-s -w", *(f"-X helm.sh/helm/v3/pkg/chartutil.{key}={value}" for key, value in stamps.items())]
     flags.append(f"-X helm.sh/helm/v3/internal/version.version={HELM_VERSION}")
-    return GoModule("helm", ("helm",), "2 minutes", " ".join(flags), SOURCES[:2], "helm.sh/helm/v3/cmd/helm")
+    return GoModule("helm", ("helm",), "1 minute", " ".join(flags), SOURCES[:2], "helm.sh/helm/v3/cmd/helm")
 
 
 HELM_VERSION = "v3.22.0"

@@ -1,32 +1,28 @@
-"""Kueue's controller as a process beside a devcluster: its own manifests, with webhooks and conversion at this machine's port instead of a Service.
-
-Everything of Kueue is read from its module when the test runs; nothing of it is in this repository.
-"""
+"""Kueue's controller as a process beside a devcluster, with its own manifests, read from its module when the test runs."""
 
 from __future__ import annotations
 
-import base64
 import os
 import subprocess
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from devcluster.build import GO_DIRECTORY, KUEUE, built_directory
 from devcluster.cluster import DevCluster
-from devcluster.ports import free_ports
 from devcluster.processes import Command, ManagedProcess
 from devcluster.toolchain import find_go, required_version
-from services.watcher.certificates import make_pair
 from tests.integration.stack.manifests import as_list
 
 NAMESPACE = "kueue-system"
+SECRET = "kueue-webhook-server-cert"
 MANAGER = "helm"
 USER = f"system:serviceaccount:{NAMESPACE}:kueue-controller-manager"
-KINDS = ("CustomResourceDefinition", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+NOT_HERE = ("Deployment", "APIService")
+"""Its pods would only be played, and its visibility API is switched off."""
 Manifest = dict[str, Any]
 
 
@@ -44,15 +40,12 @@ def module_folder() -> Path:
 class Kueue:
     """One installation of it. Each `process` is one run of its controller."""
 
-    def __init__(self, cluster: DevCluster, folder: Path) -> None:
+    def __init__(self, cluster: DevCluster, folder: Path, ports: tuple[int, int, int]) -> None:
+        """`ports`: of the webhooks, of health and of metrics."""
         self.cluster, self.folder = cluster, folder
-        self.port, self.health, self.metrics = free_ports(3)
+        self.port, self.health, self.metrics = ports
         self.certificates = folder / "certificates"
         self.certificates.mkdir()
-        pair = make_pair(("127.0.0.1",), datetime.now(UTC))
-        self._ca = base64.b64encode(pair.ca).decode()
-        (self.certificates / "tls.crt").write_bytes(pair.certificate)
-        (self.certificates / "tls.key").write_bytes(pair.key)
         self.configuration = folder / "controller_manager_config.yaml"
         self.configuration.write_text(yaml.safe_dump(self._configuration()))
 
@@ -64,7 +57,11 @@ class Kueue:
             "health": {"healthProbeBindAddress": f"127.0.0.1:{self.health}"},
             "metrics": {"bindAddress": f"127.0.0.1:{self.metrics}"},
             "webhook": {"host": "127.0.0.1", "port": self.port, "certDir": str(self.certificates)},
-            "internalCertManagement": {"enable": False},
+            "internalCertManagement": {
+                "enable": True,
+                "webhookServiceName": "kueue-webhook-service",
+                "webhookSecretName": SECRET,
+            },
             "leaderElection": {
                 "leaderElect": True,
                 "resourceName": "c1f6bfd2.kueue.x-k8s.io",
@@ -85,30 +82,27 @@ class Kueue:
         return ManagedProcess(command, self.folder / f"{name}.log")
 
     async def install(self) -> None:
-        """Its definitions and webhook configurations, as helm applies them over whatever is there."""
+        """All of it but its pods, as helm applies it over whatever is there."""
         rendered = await self.cluster.kubectl("kustomize", str(module_folder() / "config" / "default"))
-        wanted = [self._pointed(o) for o in yaml.load_all(rendered, yaml.CSafeLoader) if o and o["kind"] in KINDS]
-        await self.cluster.kubectl(
-            "apply", "--server-side", "--force-conflicts", f"--field-manager={MANAGER}", "-f", "-",
-            stdin=as_list(*wanted),
-        )  # fmt: skip
+        wanted = [o for o in yaml.load_all(rendered, yaml.CSafeLoader) if o and o["kind"] not in NOT_HERE]
+        # The namespace before what is in it.
+        for documents in ([o for o in wanted if o["kind"] == "Namespace"], wanted):
+            await self.cluster.kubectl(
+                "apply", "--server-side", "--force-conflicts", f"--field-manager={MANAGER}", "-f", "-",
+                stdin=as_list(*documents),
+            )  # fmt: skip
         await self.cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
 
-    async def remove_webhooks(self) -> None:
-        """As the page on migration says, where Kueue's manifests do not know what Sluice's webhooks have."""
+    async def make_room(self) -> None:
+        """What stands in the way of its manifests when Sluice ran beside the cluster: webhooks and conversion by URL instead of by Service."""
         for kind in ("mutating", "validating"):
             name = f"kueue-{kind}-webhook-configuration"
             await self.cluster.kubectl("delete", f"{kind}webhookconfiguration", name, "--ignore-not-found")
-
-    def _pointed(self, document: Manifest) -> Manifest:
-        if document["kind"] == "CustomResourceDefinition":
-            conversion = document["spec"].get("conversion") or {}
-            if "webhook" in conversion:
-                conversion["webhook"]["clientConfig"] = self._client(conversion["webhook"]["clientConfig"])
-            return document
-        for webhook in document["webhooks"]:
-            webhook["clientConfig"] = self._client(webhook["clientConfig"])
-        return document
-
-    def _client(self, config: Manifest) -> Manifest:
-        return {"url": f"https://127.0.0.1:{self.port}{config['service']['path']}", "caBundle": self._ca}
+        crds = msgspec.json.decode(await self.cluster.kubectl("get", "crd", "-o", "json"))["items"]
+        for crd in crds:
+            config = crd["spec"].get("conversion", {}).get("webhook", {}).get("clientConfig", {})
+            if "url" in config:
+                change = '[{"op":"remove","path":"/spec/conversion/webhook/clientConfig/url"},'
+                change += '{"op":"add","path":"/spec/conversion/webhook/clientConfig/service","value":'
+                change += f'{{"name":"kueue-webhook-service","namespace":"{NAMESPACE}","path":"/convert"}}}}]'
+                await self.cluster.kubectl("patch", "crd", crd["metadata"]["name"], "--type=json", "-p", change)

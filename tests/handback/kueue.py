@@ -7,7 +7,9 @@ No running Job notices either change, what waits goes on, and each sets and clea
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,18 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from cli.hand_back import HandBackError, hand_back
 from devcluster.cluster import DevCluster
 from devcluster.kubectl import KubectlError
 from devcluster.options import ClusterOptions, NodeGroup
+from devcluster.ports import free_ports
 from services.watcher.standing import HOLDER
 from shared.kube.client import KubeClient, connect
 from shared.kube.errors import NotFound
 from shared.kube.resources import CLUSTER_QUEUES, JOBS, LEASES, PODS, WORKLOADS
 from tests.eventually import eventually
-from tests.handback.controller import NAMESPACE, Kueue
+from tests.handback import egress
+from tests.handback.controller import NAMESPACE, SECRET, Kueue
 from tests.integration.stack import manifests
 from tests.integration.test_all_in_one import AllInOne
 
@@ -38,8 +43,8 @@ Document = dict[str, Any]
 class World:
     """The cluster as a person sees it, whoever manages it."""
 
-    def __init__(self, cluster: DevCluster, client: KubeClient) -> None:
-        self.cluster, self.client = cluster, client
+    def __init__(self, cluster: DevCluster, client: KubeClient, kueue: Kueue) -> None:
+        self.cluster, self.client, self.kueue = cluster, client, kueue
 
     async def job(self, name: str) -> Document:
         found: Document = msgspec.json.decode(await self.client.get(JOBS, "default", name))
@@ -116,15 +121,35 @@ def admitted(workload: Document) -> bool:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world() -> AsyncIterator[World]:
-    options = ClusterOptions(nodes=(NodeGroup(name="node"),), default_pod_seconds=0.3)
-    async with DevCluster(options) as cluster, await connect(str(cluster.kubeconfig), timeout_s=20.0) as client:
-        await cluster.kubectl("create", "namespace", NAMESPACE)
-        yield World(cluster, client)
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    folder = tmp_path_factory.mktemp("kueue")
+    socket, egress_file = folder / "egress", folder / "egress.yaml"
+    egress_file.write_text(egress.configuration(socket))
+    ports = free_ports(3)
+    options = ClusterOptions(
+        nodes=(NodeGroup(name="node"),),
+        default_pod_seconds=0.3,
+        apiserver_flags=(f"--egress-selector-config-file={egress_file}",),
+    )
+    async with egress.proxy(socket, ports[0]), DevCluster(options) as cluster, await connect(str(cluster.kubeconfig), timeout_s=20.0) as client:
+        kueue = Kueue(cluster, folder, (ports[0], ports[1], ports[2]))
+        kubelet = asyncio.create_task(egress.mounted(client, NAMESPACE, SECRET, kueue.certificates))
+        try:
+            yield World(cluster, client, kueue)
+        finally:
+            kubelet.cancel()
+
+
+async def _handed_back(world: World) -> bool:
+    """Once the Lease has run out."""
+    try:
+        return (await hand_back(str(world.cluster.kubeconfig), NAMESPACE)).changed > 0
+    except HandBackError:
+        return False
 
 
 async def test_there_and_back_with_kueue_itself(world: World, tmp_path: Path) -> None:
-    kueue, sluice = Kueue(world.cluster, tmp_path), AllInOne(world.cluster.kubeconfig, tmp_path, "--install", "all")
+    kueue, sluice = world.kueue, AllInOne(world.cluster.kubeconfig, tmp_path, "--install", "all")
     before, after = kueue.process("before"), kueue.process("after")
     await kueue.install()
     await before.start()
@@ -168,8 +193,13 @@ async def test_there_and_back_with_kueue_itself(world: World, tmp_path: Path) ->
 
         assert await eventually(standing_by, WAIT_S), after.last_lines()
         assert await world.holder() == HOLDER
+
+        # An active Sluice would write on.
+        with pytest.raises(HandBackError, match="stop it first"):
+            await hand_back(str(world.cluster.kubeconfig), NAMESPACE)
         await sluice.stop()
-        await kueue.remove_webhooks()
+        await kueue.make_room()
+        assert await eventually(partial(_handed_back, world), WAIT_S)
         await kueue.install()
 
         # Kueue takes over again, and nobody notices.
@@ -188,6 +218,7 @@ async def test_there_and_back_with_kueue_itself(world: World, tmp_path: Path) ->
         for name in ("waits", "later"):
             await world.until_running(name)
     finally:
+        if sluice.process is not None:
+            await sluice.stop()
         for process in (before, after):
             await process.stop()
-        await sluice.stop()
