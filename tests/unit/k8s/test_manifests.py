@@ -286,6 +286,20 @@ def test_priority_class_and_flow_schemas(folder: str) -> None:
             assert {s["serviceAccount"]["name"] for s in rule["subjects"]} <= accounts
 
 
+@pytest.mark.parametrize("service", SERVICES)
+def test_instances_of_a_service_are_spread_over_nodes_and_zones(service: str) -> None:
+    template = service_workload("base", service)["spec"]["template"]
+    constraints = {c["topologyKey"]: c for c in template["spec"]["topologySpreadConstraints"]}
+    assert set(constraints) == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+    for constraint in constraints.values():
+        # A cluster of one node has to do.
+        assert (constraint["maxSkew"], constraint["whenUnsatisfiable"]) == (1, "ScheduleAnyway")
+        assert _selected(constraint["labelSelector"], template["metadata"]["labels"])
+        # Among the pods of the same service: a key may not be in both, the API server says.
+        assert constraint["matchLabelKeys"] == ["app.kubernetes.io/name"]
+        assert not set(constraint["matchLabelKeys"]) & set(constraint["labelSelector"]["matchLabels"])
+
+
 def test_webhook_configurations_point_at_handlers_and_the_service() -> None:
     routes = Handlers(WebhookSettings(), KnownObjects(None), None).routes()  # type: ignore[arg-type]
     objects = render("base")
