@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SCENARIOS ?= $(if $(wildcard ../shared/scenarios),../shared/scenarios,tests/conformance/scenarios)
 
-.PHONY: help setup up demo down test test-unit simulate simulate-mutations chaos lint format load bench-engine conformance conformance-selfcheck crds integrations docs lock clean
+.PHONY: help setup up demo down test test-unit simulate simulate-mutations chaos lint format load bench-engine conformance conformance-selfcheck crds integrations chart versions handback docs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -32,7 +32,7 @@ demo: $(STAMP) ## The same unattended, checks the outcome and ends (about 1.5 mi
 down: $(STAMP) ## End what a killed `make up` left behind
 	@$(BIN)/sluice down
 
-test: $(STAMP) ## All tests, with a real control plane and NATS (about 6 min; the first time 8 min more, to build it)
+test: $(STAMP) ## All tests, with a real control plane and NATS (about 6 min; the first time 9 min more, to build it and helm)
 	@$(BIN)/python -m devcluster build
 	@$(BIN)/python -m pytest
 
@@ -48,6 +48,15 @@ simulate-mutations: $(STAMP) ## Break the protocol in twelve ways and demand tha
 chaos: $(STAMP) ## 1,000 Jobs while everything is killed, frozen, wiped, reset, filled up and upgraded, then a preemption storm (SEED=1; about 10 min)
 	@$(BIN)/python -m devcluster build
 	@$(BIN)/python -m tests.chaos --seed $(or $(SEED),1)
+
+versions: $(STAMP) ## A smoke test on Kubernetes 1.34, 1.35 and 1.36 (3 min; the first time 10 min more, to build two of them)
+	@$(BIN)/python -m devcluster build --kubernetes 1.34
+	@$(BIN)/python -m devcluster build --kubernetes 1.36
+	@$(BIN)/python -m pytest tests/versions/smoke.py
+
+handback: $(STAMP) ## Kueue's own controller, then Sluice, then Kueue again, on the same Jobs (3 min; the first time 4 min more, to build Kueue)
+	@$(BIN)/python -m devcluster build --kueue
+	@$(BIN)/python -m pytest tests/handback/kueue.py
 
 lint: $(STAMP) ## ruff, mypy --strict, import contracts, generated files current (about 1 min; api_admission needs a built control plane)
 	@$(BIN)/ruff check .
@@ -80,6 +89,9 @@ crds: $(STAMP) ## Generate k8s/crds from shared/api
 
 integrations: $(STAMP) ## Generate k8s/components/integrations from shared/jobs
 	@$(BIN)/python -m cli.integrations
+
+chart: $(STAMP) ## Generate k8s/charts/sluice from the kustomize manifests (seconds; needs a built control plane)
+	@$(BIN)/python -m cli.chart
 
 docs: $(STAMP) ## Generate docs/events.md and docs/asyncapi.yaml from the Structs
 	@$(BIN)/python -m cli.event_docs

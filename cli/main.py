@@ -66,6 +66,23 @@ def simulate(
     simulate_command(state, Output(output), fair_sharing)
 
 
+@app.command("hand-back")
+def hand_back(
+    kubeconfig: Annotated[str, typer.Option(envvar="KUBECONFIG", help="Credentials that may change Workloads.")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where Sluice was installed.")] = "kueue-system",
+) -> None:
+    """Before Kueue takes over again: let it clear what Sluice wrote into Workloads. Needs Sluice's watcher stopped."""
+    from cli import hand_back as command
+    from shared.kube.credentials import CredentialsError
+
+    try:
+        done = asyncio.run(command.hand_back(kubeconfig, namespace))
+    except (command.HandBackError, CredentialsError) as error:
+        typer.secho(str(error), fg="red", err=True)
+        sys.exit(1)
+    typer.echo(f"{done.changed} of {done.workloads} workloads handed back")
+
+
 @app.command("all-in-one")
 def all_in_one(
     kubeconfig: Annotated[

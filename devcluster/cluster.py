@@ -109,7 +109,9 @@ class DevCluster:
         if self._kubeconfig is not None:
             raise RuntimeError("this cluster is started already")
         # Building takes minutes, and the callers' loop must live on.
-        self._binaries = await asyncio.to_thread(resolve_binaries, self._needed_binaries(), self._console)
+        self._binaries = await asyncio.to_thread(
+            resolve_binaries, self._needed_binaries(), self._console, self.options.kubernetes_minor
+        )
         self._data_dir = self._make_data_dir()
         try:
             if self.options.existing:

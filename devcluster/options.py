@@ -4,6 +4,8 @@ from pathlib import Path
 
 import msgspec
 
+from devcluster.build import KUBERNETES_MINOR
+
 
 class Taint(msgspec.Struct, frozen=True):
     """A node taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
@@ -41,6 +43,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     existing: use the cluster that the KUBECONFIG variable names, and start nothing.
     start_seconds: the longest that each part may take to become ready.
     apiserver_flags: added to kube-apiserver's own.
+    kubernetes_minor: another version of Kubernetes 1, one of `devcluster.build.KUBERNETES_VERSIONS`.
     """
 
     nodes: tuple[NodeGroup, ...] = DEFAULT_NODES
@@ -54,3 +57,4 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     existing: bool = False
     start_seconds: float = 60.0
     apiserver_flags: tuple[str, ...] = ()
+    kubernetes_minor: int = KUBERNETES_MINOR

@@ -9,6 +9,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -17,7 +18,9 @@ from cli.nats_credentials import CA_SECRET, CONFIG_KEY, CONFIG_SECRET, TLS_SECRE
 from devcluster.cluster import DevCluster
 from devcluster.options import ClusterOptions
 from tests.integration.stack.grants import POLICY, calls, granted, unused
-from tests.integration.test_manifests import NAMESPACE, _secrets, apply, get
+from tests.integration.stack.manifests import as_list
+from tests.integration.test_manifests import NAMESPACE, _secrets, apply, get, kubectl
+from tests.unit.k8s.charts import EXAMPLES, chart, example
 from tests.unit.k8s.rendered import key, render
 from tests.unit.k8s.test_overlays import HA, OVERLAYS
 
@@ -67,6 +70,16 @@ async def test_accepted_without_warnings(cluster: DevCluster, folder: str) -> No
     out, warnings = await apply(cluster, folder, "--dry-run=server")
     assert warnings == ""
     assert len(out.splitlines()) == len(render(folder))
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in EXAMPLES.iterdir()))
+async def test_the_charts_objects_are_accepted_without_warnings(cluster: DevCluster, tmp_path: Path, name: str) -> None:
+    objects = chart(*example(name))
+    file = tmp_path / "objects.yaml"
+    file.write_text(as_list(*objects))
+    code, out, warnings = await kubectl(cluster, "apply", "--server-side", "-f", str(file), "--dry-run=server")
+    assert (code, warnings) == (0, "")
+    assert len(out.splitlines()) == len(objects)
 
 
 async def test_ha_is_applied_and_its_job_makes_a_clusters_credentials(

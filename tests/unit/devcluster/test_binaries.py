@@ -36,6 +36,21 @@ def test_assets_are_taken_whatever_their_version(tmp_path: Path) -> None:
     assert existing_binary("etcd", environment, always((0, 1))) == wanted
 
 
+def test_another_version_of_kubernetes_is_neither_the_assets_nor_the_default_on_path(tmp_path: Path) -> None:
+    make(tmp_path / "assets", "kube-apiserver")
+    on_path = make(tmp_path / "path", "kube-apiserver")
+    environment = {"KUBEBUILDER_ASSETS": str(tmp_path / "assets"), "PATH": str(tmp_path / "path")}
+    other = KUBERNETES_MINOR + 1
+    assert existing_binary("kube-apiserver", environment, always(FITTING), other) is None
+    assert existing_binary("kube-apiserver", environment, always((1, other)), other) == on_path
+
+
+def test_only_the_control_plane_is_another_for_another_version() -> None:
+    for name in RULES:
+        same = module_of(name, KUBERNETES_MINOR + 1) == module_of(name)
+        assert same == (name in ("etcd", "kwok", "helm")), name
+
+
 def test_what_the_assets_lack_comes_from_path(tmp_path: Path) -> None:
     make(tmp_path / "assets", "etcd")
     wanted = make(tmp_path / "path", "kubectl")
@@ -67,6 +82,9 @@ def test_a_file_that_cannot_be_executed_is_not_a_binary(tmp_path: Path) -> None:
         ("etcd", (2, 5), False),
         ("kwok", (0, 8), True),
         ("kwok", (0, 7), False),
+        ("helm", (3, 18), True),
+        ("helm", (3, 17), False),
+        ("helm", (4, 3), False),
         ("kubectl", None, False),
     ],
 )
@@ -84,6 +102,7 @@ def test_version_on_path_must_fit(tmp_path: Path, name: str, version: Version | 
         ("echo 'etcd Version: 3.6.16'; echo 'Go Version: go1.26.8'", (3, 6)),
         ("echo 'kwok version v0.8.0 go1.26.8 (linux/amd64)'", (0, 8)),
         ("echo nothing of the kind", None),
+        ("echo v3.22.0+gd1a9f2b", (3, 22)),
         ("exit 3", None),
     ],
 )

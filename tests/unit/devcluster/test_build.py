@@ -165,8 +165,38 @@ def test_every_shipped_module_has_its_sources(module: GoModule) -> None:
     assert built_directory(module).name == module_hash(module, build.GO_DIRECTORY / module.name)
 
 
-def test_kubernetes_modules_agree_on_one_version() -> None:
-    text = (build.GO_DIRECTORY / "kube" / "go.mod").read_text()
-    assert f"k8s.io/kubernetes {build.KUBERNETES_VERSION}" in text
+@pytest.mark.parametrize("minor", build.KUBERNETES_VERSIONS)
+def test_kubernetes_modules_agree_on_one_version(minor: int) -> None:
+    module = build.kubernetes_module(minor)
+    version = build.KUBERNETES_VERSIONS[minor]
+    text = (build.GO_DIRECTORY / "kube" / module.sources[0]).read_text()
+    assert f"k8s.io/kubernetes {version}" in text
     staging = [line.split()[-1] for line in text.splitlines() if " => k8s.io/" in line]
-    assert set(staging) == {build.KUBERNETES_VERSION.replace("v1.", "v0.", 1)}
+    assert set(staging) == {version.replace("v1.", "v0.", 1)}
+    assert version.startswith(f"v1.{minor}.")
+    assert f"gitMinor={minor}" in module.link_flags
+
+
+def test_each_version_of_kubernetes_is_built_apart() -> None:
+    built = {built_directory(build.kubernetes_module(minor)) for minor in build.KUBERNETES_VERSIONS}
+    assert len(built) == len(build.KUBERNETES_VERSIONS)
+
+
+@pytest.mark.parametrize("module", [build.KUEUE, *MODULES], ids=lambda module: module.name)
+def test_a_tool_is_named_in_its_go_mod(module: GoModule) -> None:
+    text = (build.GO_DIRECTORY / module.name / "go.mod").read_text()
+    assert (f"tool {module.package}\n" in text) == (module.package != ".")
+    if module.name == "helm":
+        assert f"helm.sh/helm/v3 {build.HELM_VERSION}" in text
+
+
+def test_another_go_mod_and_package_are_what_is_built(go: Path) -> None:
+    (build.GO_DIRECTORY / MODULE.name / "minor-9.mod").write_text("module demo\n\ngo 1.24.0\n")
+    (build.GO_DIRECTORY / MODULE.name / "minor-9.sum").write_text("")
+    other = msgspec.structs.replace(MODULE, sources=("minor-9.mod", "minor-9.sum"), package="example.com/tool")
+    assert ensure_built(other, quiet()) != ensure_built(MODULE, quiet())
+    first, second = (go / "builds").read_text().splitlines()
+    assert "-modfile=minor-9.mod" in first
+    assert first.endswith(" example.com/tool")
+    assert "-modfile" not in second
+    assert second.endswith(" .")

@@ -55,6 +55,8 @@ def test_up_with_an_existing_cluster_needs_kubeconfig(
     assert not isinstance(result.exception, Exception)
 
 
-@pytest.mark.parametrize("arguments", [["up", "--nodes", "-1"], ["up", "--pod-seconds", "-1"], ["fly"]])
+@pytest.mark.parametrize(
+    "arguments", [["up", "--nodes", "-1"], ["up", "--pod-seconds", "-1"], ["fly"], ["build", "--kubernetes", "1.2"]]
+)
 def test_senseless_arguments_are_usage_errors(runner: CliRunner, arguments: list[str]) -> None:
     assert runner.invoke(app, arguments).exit_code == 2

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from services.metrics.settings import MetricsSettings
 from services.watcher.settings import WatcherSettings
 from services.webhook.settings import WebhookSettings
 from shared.bus.server_binary import nats_binary
@@ -148,3 +149,14 @@ def test_no_password_is_in_any_of_these_files() -> None:
         if "password" in key.lower():
             assert key.endswith(("PASSWORD_FILE",)), key
         assert not re.search(r"//[^/\s]+:[^/\s]+@", value), key
+
+
+def test_the_image_says_what_it_was_built_from() -> None:
+    given = dict(re.findall(r"(SLUICE_METRICS_\w+)=\$(\w+)", DOCKERFILE))
+    assert given == {f"SLUICE_METRICS_{name}": name for name in ("GIT_VERSION", "GIT_COMMIT", "BUILD_DATE")}
+    assert set(given.values()) <= set(re.findall(r"^ARG (\w+)=", DOCKERFILE, re.MULTILINE))
+    default = re.search(r"^ARG GIT_VERSION=(.*)$", DOCKERFILE, re.MULTILINE)
+    assert default is not None
+    settings = load(MetricsSettings, "metrics", SERVICES, {variable: variable for variable in given})
+    assert (settings.git_version, settings.git_commit, settings.build_date) == tuple(given)
+    assert MetricsSettings().git_version == default[1]

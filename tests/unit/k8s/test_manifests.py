@@ -276,7 +276,7 @@ def _selected(selector: dict[str, Any], labels: dict[str, str]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("folder", COMPLETE)
+@pytest.mark.parametrize("folder", [*COMPLETE, "local"])
 def test_priority_class_and_flow_schemas(folder: str) -> None:
     objects = render(folder)
     classes = {o["metadata"]["name"] for o in of_kind(objects, "PriorityClass")}
@@ -285,7 +285,7 @@ def test_priority_class_and_flow_schemas(folder: str) -> None:
     levels = {o["metadata"]["name"] for o in of_kind(objects, "PriorityLevelConfiguration")}
     accounts = {o["metadata"]["name"] for o in of_kind(objects, "ServiceAccount")}
     schemas = list(of_kind(objects, "FlowSchema"))
-    assert schemas
+    assert {schema["metadata"]["name"] for schema in schemas} == {"sluice", "sluice-lease"}
     for schema in schemas:
         spec = schema["spec"]
         assert spec["priorityLevelConfiguration"]["name"] in levels | {"leader-election"}
@@ -293,6 +293,20 @@ def test_priority_class_and_flow_schemas(folder: str) -> None:
         assert 100 < spec["matchingPrecedence"] < 9000
         for rule in spec["rules"]:
             assert {s["serviceAccount"]["name"] for s in rule["subjects"]} <= accounts
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_instances_of_a_service_are_spread_over_nodes_and_zones(service: str) -> None:
+    template = service_workload("base", service)["spec"]["template"]
+    constraints = {c["topologyKey"]: c for c in template["spec"]["topologySpreadConstraints"]}
+    assert set(constraints) == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+    for constraint in constraints.values():
+        # A cluster of one node has to do.
+        assert (constraint["maxSkew"], constraint["whenUnsatisfiable"]) == (1, "ScheduleAnyway")
+        assert _selected(constraint["labelSelector"], template["metadata"]["labels"])
+        # Among the pods of the same service: a key may not be in both, the API server says.
+        assert constraint["matchLabelKeys"] == ["app.kubernetes.io/name"]
+        assert not set(constraint["matchLabelKeys"]) & set(constraint["labelSelector"]["matchLabels"])
 
 
 def test_webhook_configurations_point_at_handlers_and_the_service() -> None:
@@ -367,6 +381,10 @@ def test_objects_are_labelled_and_unique(folder: str) -> None:
 def test_no_secret_is_shipped() -> None:
     for folder in (*COMPLETE, "local"):
         assert not list(of_kind(render(folder), "Secret")), folder
+    templates = ROOT / "k8s" / "charts" / "sluice" / "templates"
     for path in (ROOT / "k8s").rglob("*.yaml"):
+        if templates in path.parents:
+            assert "\nkind: Secret\n" not in path.read_text(), path
+            continue
         for document in yaml.safe_load_all(path.read_text()):
             assert document is None or document.get("kind") != "Secret", path

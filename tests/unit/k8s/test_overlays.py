@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli.nats_credentials import CA_SECRET, TLS_FOLDER, TLS_SECRET, hosts_of, server_of
 from services.watcher.settings import WatcherSettings
+from services.webhook.settings import WebhookSettings
 from shared.api.crd_kinds import KINDS
+from shared.config.configuration_file import load as load_configuration
 from shared.config.settings import load
 from shared.events.streams import REPLICAS, SERVICES
 from tests.unit.k8s import test_manifests as manifests
 from tests.unit.k8s.dashboard import expression
 from tests.unit.k8s.rendered import ROOT, Document, key, of_kind, pod_specs, render
 
-OVERLAYS = tuple(f"overlays/{name}" for name in ("default", "dev", "ha", "prometheus", "cert-manager", "multi-replica"))
+OVERLAYS = tuple(
+    f"overlays/{name}" for name in ("default", "dev", "ha", "prometheus", "cert-manager", "multi-replica", "configured")
+)
 HA, PROMETHEUS, CERT_MANAGER = "overlays/ha", "overlays/prometheus", "overlays/cert-manager"
+CONFIGURED = "overlays/configured"
 NAMESPACE = manifests.NAMESPACE
 
 
@@ -47,8 +53,9 @@ def test_settings_are_accepted_and_files_are_mounted(folder: str, service: str) 
     workload = manifests.service_workload(folder, service)
     settings = load(manifests.SETTINGS[service], service, SERVICES, manifests.environment(folder, workload))
     mounts = {m["mountPath"] for m in manifests.container(workload)["volumeMounts"]}
-    for file in (settings.nats_password_file, settings.nats_ca_file):
+    for file in (settings.nats_password_file, settings.nats_ca_file, settings.configuration):
         assert not file or file.rpartition("/")[0] in mounts
+    assert bool(settings.configuration) == (folder == CONFIGURED)
     assert bool(settings.nats_ca_file) == settings.nats_url.startswith("tls://") == (folder == HA)
     assert settings.nats_stream_replicas == (3 if folder == HA else 1)
     assert settings.log_level == ("DEBUG" if folder == "overlays/dev" else "INFO")
@@ -199,7 +206,7 @@ def test_dev_needs_no_volume_and_asks_for_little() -> None:
 
 def test_cert_manager_injects_where_the_api_server_looks() -> None:
     objects = render(CERT_MANAGER)
-    (certificate,) = of_kind(objects, "Certificate")
+    (certificate,) = [o for o in of_kind(objects, "Certificate") if o["metadata"]["name"] == "serving-cert"]
     marked = {
         o["metadata"]["name"]: o["metadata"].get("annotations", {}).get("cert-manager.io/inject-ca-from", "")
         for o in of_kind(
@@ -224,6 +231,44 @@ def test_cert_manager_injects_where_the_api_server_looks() -> None:
     assert role["rules"][0]["resourceNames"] == [certificate["spec"]["secretName"]]
     (issuer,) = of_kind(objects, "Issuer")
     assert certificate["spec"]["issuerRef"] == {"kind": "Issuer", "name": issuer["metadata"]["name"]}
+
+
+def test_metrics_have_a_certificate_of_their_own_from_cert_manager() -> None:
+    objects = render(CERT_MANAGER)
+    (certificate,) = [o for o in of_kind(objects, "Certificate") if o["metadata"]["name"] == "metrics-cert"]
+    workload = manifests.service_workload(CERT_MANAGER, "webhook")
+    settings = load(WebhookSettings, "webhook", SERVICES, manifests.environment(CERT_MANAGER, workload))
+    (mount,) = [
+        m["name"]
+        for m in manifests.container(workload)["volumeMounts"]
+        if m["mountPath"] == settings.metrics_certificate_dir
+    ]
+    volumes = {v["name"]: v for v in workload["spec"]["template"]["spec"]["volumes"]}
+    assert volumes[mount]["secret"]["secretName"] == certificate["spec"]["secretName"]
+    ports = {p["name"]: p["containerPort"] for p in manifests.container(workload)["ports"]}
+    (served,) = [
+        o["metadata"]["name"]
+        for o in of_kind(objects, "Service")
+        if o["spec"]["ports"][0]["targetPort"] == "metrics" and ports["metrics"]
+    ]
+    assert f"{served}.{NAMESPACE}.svc" in certificate["spec"]["dnsNames"]
+    assert certificate["spec"]["issuerRef"]["name"] in {o["metadata"]["name"] for o in of_kind(objects, "Issuer")}
+
+
+def test_the_configuration_that_is_mounted_is_one_that_services_read(tmp_path: Path) -> None:
+    objects = render(CONFIGURED)
+    (shipped,) = [o for o in of_kind(objects, "ConfigMap") if o["metadata"]["name"].startswith("kueue-manager-config-")]
+    for service in SERVICES:
+        workload = manifests.service_workload(CONFIGURED, service)
+        settings = load(manifests.SETTINGS[service], service, SERVICES, manifests.environment(CONFIGURED, workload))
+        folder, _, name = settings.configuration.rpartition("/")
+        (mount,) = [m["name"] for m in manifests.container(workload)["volumeMounts"] if m["mountPath"] == folder]
+        volumes = workload["spec"]["template"]["spec"]["volumes"]
+        (source,) = [v["configMap"]["name"] for v in volumes if v["name"] == mount]
+        assert source == shipped["metadata"]["name"]
+        file = tmp_path / name
+        file.write_text(shipped["data"][name])
+        assert load_configuration(str(file)).configuration == load_configuration().configuration
 
 
 # Alerts.
