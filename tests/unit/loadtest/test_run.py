@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -40,3 +42,26 @@ def test_after_faults_nobody_has_to_be_finished() -> None:
         exit_code(msgspec.structs.replace(made, figures={"unfinished": 5.0, "pause_s.wipe-nats": 3.0}), checked=True)
         == 0
     )
+
+
+def test_where_all_have_to_start_only_those_count_that_did_not() -> None:
+    made = msgspec.structs.replace(report(checks=()), figures={"unfinished": 5.0, "unstarted": 0.0})
+    assert exit_code(made, checked=True, ends="started") == 0
+    assert exit_code(made, checked=True, ends="finished") == 1
+    left = msgspec.structs.replace(made, figures={"unfinished": 5.0, "unstarted": 1.0})
+    assert exit_code(left, checked=False, ends="started") == 1
+
+
+def test_another_controller_needs_a_kubeconfig_that_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["small", "--external", str(tmp_path / "none")]) == 2
+    assert "no such file" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("process", ["manager", "=7", "manager=seven"])
+def test_a_process_has_a_name_and_a_pid(process: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["small", "--external", str(tmp_path), "--process", process])
+    assert ended.value.code == 2
+    assert "--process" in capsys.readouterr().err
