@@ -13,6 +13,7 @@ from services.watcher.admission_events import AdmissionEvents
 from services.watcher.commands import CommandRunner
 from services.watcher.creation_latency import Created, not_measured
 from services.watcher.decisions import DecisionLog
+from services.watcher.informing import Informing, Purpose
 from services.watcher.job_control import JobControl, job_of
 from services.watcher.job_runs import JobRuns
 from services.watcher.kubernetes_events import WORKLOAD_CONTROLLER, EventRecorder, Regarding
@@ -37,7 +38,6 @@ from shared.jobs.protocol import JobKind
 from shared.jobs.registry import integrated, job_kind
 from shared.kube.client import KubeClient
 from shared.kube.resources import Resource
-from shared.kube.write_budget import WriteBudget
 
 _RECONCILE = "reconcile"
 _ORPHAN = "orphan"
@@ -69,9 +69,14 @@ class Gateway:
         self._lanes = Lanes(settings.lane_workers)
         self._writer = ObjectWriter(store, client)
         self._outcomes = OutcomePublisher(bus, may_speak=lambda: client.may_write())
+        self._informing = Informing(
+            status_per_s=settings.status_per_s,
+            events_per_s=settings.events_per_s,
+            burst=settings.status_burst + settings.events_burst,
+        )
         self._recorder = EventRecorder(
             client,
-            WriteBudget(rate_per_s=settings.events_per_s, burst=settings.events_burst),
+            self._informing.of(Purpose.EVENTS),
             instance=settings.instance,
             now=now,
         )
@@ -113,7 +118,8 @@ class Gateway:
             outcomes=self._outcomes,
             events=events,
             provisioning=ProvisioningObjects(store, client, self._writer, self._recorder),
-            budget=WriteBudget(rate_per_s=settings.status_per_s, burst=settings.status_burst),
+            queues=self._informing.of(Purpose.QUEUES),
+            pending=self._informing.of(Purpose.PENDING),
             tracer=tracer,
             now=now,
             look_again=self._look_at_job_of,
@@ -130,6 +136,7 @@ class Gateway:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lanes.run())
             group.create_task(self._outcomes.run())
+            group.create_task(self._informing.run())
             group.create_task(self._recorder.run())
             group.create_task(self._public.run())
             group.create_task(self._commands.run())
