@@ -68,7 +68,7 @@ class Gateway:
         self._kinds: dict[str, JobKind] = {kind.kind: kind for kind in enabled.values()}
         self._lanes = Lanes(settings.lane_workers)
         self._writer = ObjectWriter(store, client)
-        self._outcomes = OutcomePublisher(bus, may_speak=lambda: client.may_write())
+        self._outcomes = OutcomePublisher(bus, may_speak=lambda: client.may_write(), gather_s=settings.gather_s)
         self._informing = Informing(
             status_per_s=settings.status_per_s,
             events_per_s=settings.events_per_s,
@@ -80,7 +80,7 @@ class Gateway:
             instance=settings.instance,
             now=now,
         )
-        self._public = PublicEvents(bus, store, shard=settings.shard, now=now)
+        self._public = PublicEvents(bus, store, shard=settings.shard, now=now, gather_s=settings.gather_s)
         self._owned = OwnedWorkloads(store)
         self._managed = ManagedJobs(store, client, jobs, enabled)
         runs = JobRuns(now)

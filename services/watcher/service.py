@@ -103,6 +103,7 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
             unprojectable=intake.report,
             lost=parts.trouble,
             marks=marks_read(ctx.configured),
+            gather_s=settings.gather_s,
         )
         parts.keeper = keeper = EpochKeeper(
             shard=settings.shard,

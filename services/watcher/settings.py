@@ -36,6 +36,8 @@ class WatcherSettings(BaseSettings, frozen=True, kw_only=True):
     """How often the streams are looked after."""
     lane_workers: int = 32
     """Calls to the API server in flight."""
+    gather_s: float = 0.02
+    """Distance between two batches to the bus. Each batch wakes every reader, which costs more than what is in it; what comes after a silence does not wait."""
     status_per_s: float = 22.0
     """Status writes that inform: queues, reasons of pending workloads. Together with Events they are one budget: what one does not use, the others get."""
     status_burst: int = 40
