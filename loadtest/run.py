@@ -12,6 +12,7 @@ import asyncio
 import os
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -26,7 +27,9 @@ from loadtest.api_requests import Requests, difference, read_requests
 from loadtest.api_writes import api_writes
 from loadtest.figures import counts, durations, flat, pauses, steps
 from loadtest.generator import Plan, plan
+from loadtest.messages import Messages, read_messages
 from loadtest.processes import ProcessUsage, Usage, busy_s
+from loadtest.reference import beside
 from loadtest.runner import Outcome, Runner
 from loadtest.series import series
 from loadtest.shape import Ending, Shape, load
@@ -69,16 +72,18 @@ async def measure(
                 ends=shape.ends,
             )
             await runner.prepare()
-            requests = await _requests(client)
+            requests, messages = await _requests(client), await read_messages(target.monitoring)
             usage.look()
             before, busy_before = time.monotonic(), busy_s()
             sampling = asyncio.create_task(usage.run())
             try:
-                outcome = await runner.run()
+                async with beside() as reference:
+                    outcome = await runner.run()
             finally:
                 sampling.cancel()
             usage.look()
             answered = difference(requests, await _requests(client))
+            passed = Messages.between(messages, await read_messages(target.monitoring))
     used = usage.usage()
     others = busy_s() - busy_before - sum(process.cpu_s for process in used)
     around = reports.machine(load_before, max(0.0, others / (time.monotonic() - before)))
@@ -87,14 +92,25 @@ async def measure(
     over_time = series(
         outcome.timelines, usage.samples, nominal_milli=nominal, began=outcome.began, ended=outcome.ended
     )
-    together = {"services.peak_mib": usage.peak_together_mib(target.own)} if target.own else {}
+    more = {"services.peak_mib": usage.peak_together_mib(target.own)} if target.own else {}
+    more |= relative_cpu(used, outcome.purposes.get("admission", 0), reference.milliseconds)
+    more |= passed.per_item(len(planned.items))
+    figures = {**report.figures, **more}
     return msgspec.structs.replace(
         report,
         requests=answered,
         series=over_time,
-        figures={**report.figures, **together},
-        checks=check({**report.figures, **together}, shape.thresholds),
+        figures=figures,
+        checks=check(figures, shape.thresholds),
     )
+
+
+def relative_cpu(usage: Iterable[Usage], admissions: int, reference_ms: float) -> dict[str, float]:
+    """CPU per admission of each process, in thousandths of the reference work that was measured beside it; nothing without both."""
+    if not admissions or not reference_ms:
+        return {}
+    relative = {f"relative_cpu.{p.name}": 1e6 * p.cpu_s / admissions / reference_ms for p in usage}
+    return {"reference_ms": reference_ms, **relative}
 
 
 async def _requests(client: KubeClient) -> Requests:
@@ -193,7 +209,7 @@ async def run(arguments: argparse.Namespace, console: Console) -> int:
             return 2
         report = await measure(name, shape, target, console, arguments.count)
     else:
-        async with own_stack(shape, console) as target:
+        async with own_stack(shape, console, webhooks=not arguments.without_webhooks) as target:
             report = await measure(name, shape, target, console, arguments.count)
     _, as_text = reports.write(report)
     plots.draw(report, as_text.parent)
@@ -254,6 +270,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--count", type=_positive, metavar="N", help="only the first N items")
     parser.add_argument(
         "--timeout", type=_positive, metavar="S", help="end after this many seconds, whatever the shape says"
+    )
+    parser.add_argument(
+        "--without-webhooks", action="store_true", help="no admission webhooks, as where Kueue's own suite is measured"
     )
     other = parser.add_argument_group("another controller")
     other.add_argument("--external", type=Path, metavar="KUBECONFIG", help="start nothing; drive what runs there")

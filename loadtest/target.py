@@ -29,13 +29,22 @@ class Target(msgspec.Struct, frozen=True):
     audit_log: Path | None = None
     processes: Callable[[], Mapping[str, int]] = dict
     own: tuple[str, ...] = ()
+    monitoring: str = ""
+    """Base URL of the monitoring of its NATS server; empty: it has none."""
     faults: Mapping[str, Callable[[], Awaitable[None]]] = {}
 
 
 @contextlib.asynccontextmanager
-async def own_stack(shape: Shape, console: Console) -> AsyncIterator[Target]:
-    """Sluice and a control plane of its own, on this machine. Raises what Stack raises."""
-    async with Stack(cluster_options(shape), console=console) as stack:
+async def own_stack(shape: Shape, console: Console, *, webhooks: bool = True) -> AsyncIterator[Target]:
+    """Sluice and a control plane of its own, on this machine. Without `webhooks` nobody is asked about what is written, as where Kueue's own suite was
+    measured. Raises what Stack raises."""
+    services = SERVICES if webhooks else tuple(name for name in SERVICES if name != "webhook")
+    # Whoever makes certificates writes them into the configurations that are not to be.
+    settings = {} if webhooks else {"SLUICE_WATCHER_MANAGE_CERTIFICATES": "false"}
+    async with Stack(cluster_options(shape), console=console, services=services, settings=settings) as stack:
+        if not webhooks:
+            kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations"
+            await stack.cluster.kubectl("delete", kinds, "-l", "app.kubernetes.io/part-of=sluice")
 
         def processes() -> Mapping[str, int]:
             own = {name: s.process.pid for name, s in stack.services.items() if s.process.running}
@@ -54,17 +63,18 @@ async def own_stack(shape: Shape, console: Console) -> AsyncIterator[Target]:
                 "wipe-nats": stack.nats.wipe,
                 "restart-services": lambda: _restart_all(stack),
             },
-            own=SERVICES,
+            own=tuple(stack.services),
+            monitoring=stack.nats.monitoring,
         )
 
 
 async def _restart_all(stack: Stack) -> None:
     """Kill every service at once; returns when all are ready again."""
-    for name in SERVICES:
-        stack.services[name].kill()
+    for service in stack.services.values():
+        service.kill()
     async with asyncio.TaskGroup() as group:
-        for name in SERVICES:
-            group.create_task(stack.services[name].up.wait())
+        for service in stack.services.values():
+            group.create_task(service.up.wait())
     await stack.wait_ready(RESTART_S)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from loadtest.run import exit_code, main
+from loadtest.processes import Usage
+from loadtest.run import exit_code, main, relative_cpu
 from loadtest.thresholds import Check
 from tests.unit.loadtest.test_report import report
 
@@ -65,3 +66,12 @@ def test_a_process_has_a_name_and_a_pid(process: str, tmp_path: Path, capsys: py
         main(["small", "--external", str(tmp_path), "--process", process])
     assert ended.value.code == 2
     assert "--process" in capsys.readouterr().err
+
+
+def test_cpu_is_told_in_multiples_of_the_reference_per_admission() -> None:
+    usage = [Usage("watcher", 4.0, 0.0, 1), Usage("scheduler", 1.0, 0.0, 1)]
+    found = relative_cpu(usage, 500, 2.0)
+    # 8 ms an admission are four times the reference.
+    assert found == {"reference_ms": 2.0, "relative_cpu.watcher": 4000.0, "relative_cpu.scheduler": 1000.0}
+    assert relative_cpu(usage, 0, 2.0) == {}
+    assert relative_cpu(usage, 500, 0.0) == {}
