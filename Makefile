@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SCENARIOS ?= $(if $(wildcard ../shared/scenarios),../shared/scenarios,tests/conformance/scenarios)
 
-.PHONY: help setup up demo down test test-unit simulate simulate-mutations chaos lint format load bench-engine conformance conformance-selfcheck crds integrations chart versions handback docs lock clean
+.PHONY: help setup up demo down test test-unit simulate simulate-mutations chaos lint format load budget bench-engine conformance conformance-selfcheck crds integrations chart versions handback docs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -72,8 +72,11 @@ format: $(STAMP) ## Format the code (seconds)
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-load: $(STAMP) ## Run a load shape (SHAPE=small) against a control plane of its own, and write loadtest/reports/
+load: $(STAMP) ## Run a load shape (SHAPE=baseline; small) against a control plane of its own; report and plots in loadtest/reports/
 	@$(BIN)/python -m loadtest.run $(or $(SHAPE),small)
+
+budget: $(STAMP) ## Measure what a workload costs, in ratios, and fail where it is a fifth over loadtest/budget.yaml (about 1.5 min)
+	@$(BIN)/python -m loadtest.budget
 
 bench-engine: $(STAMP) ## Measure the engine alone, on one core, and write loadtest/reports/engine.json (about 5 min)
 	@$(BIN)/python -m loadtest.engine

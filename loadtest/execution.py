@@ -1,126 +1,155 @@
 """Plays the job behind a Workload that was made without one: finishes it after its run time, and gives quota back after an eviction.
 
 The rules are those of Kueue's performance suite: the run time counts from the moment the admission was seen, and starts anew after each
-re-admission. Every write is bound to the state it was planned on.
+re-admission. Every write is bound to the state it was planned on: the watched one, and one that is read only after a conflict.
+
+One heap of what is due and a few writers: a run has tens of thousands of admissions, and shares the machine with what it measures.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import time
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
 
 import msgspec
 
+from loadtest.changes import Purpose, SeenCondition
+from loadtest.observation import Seen, seen_decoder
 from loadtest.timeline import Timeline
 from shared.api import names
-from shared.api.meta import ObjectMeta
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, Conflict
 from shared.kube.resources import WORKLOADS
 
 MANAGER = "load-runner"
+WRITERS = 16
+"""Writes in flight."""
 ATTEMPTS = 50
 PAUSE_S = 0.05
 
 JsonObject = dict[str, object]
+Plan = Callable[[Seen], "JsonObject | None"]
 
 
-class _Condition(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    type: str
-    status: str
-    reason: str
-    message: str = ""
-    last_transition_time: str = ""
-    observed_generation: int = 0
-
-
-class _Status(msgspec.Struct, frozen=True):
-    conditions: tuple[_Condition, ...] = ()
-
-
-class _Workload(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-    status: _Status = _Status()
-
-    def is_true(self, type_: str) -> bool:
-        return any(c.type == type_ and c.status == "True" for c in self.status.conditions)
-
-
-_workload = msgspec.json.Decoder(_Workload)
+class _Due(msgspec.Struct, frozen=True):
+    timeline: Timeline
+    turn: int
+    """Which of the item's admissions and evictions this is for; an older one is void."""
+    seen: Seen
+    plan: Plan
+    purpose: Purpose
 
 
 class Execution:
-    """Tell it `admitted` and `evicted`; it writes from within `tasks`. `problems` says which writes were given up."""
+    """Tell it `admitted` and `evicted`; it writes while `run` runs. `problems` says which writes were given up, `written` how many landed, by purpose."""
 
-    def __init__(self, client: KubeClient, tasks: asyncio.TaskGroup, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, client: KubeClient, *, clock: Callable[[], float] = time.time) -> None:
         self._client = client
-        self._tasks = tasks
         self._clock = clock
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._turns: dict[str, int] = {}
+        self._heap: list[tuple[float, int, _Due]] = []
+        self._order = count()
+        self._ready: asyncio.Queue[_Due] = asyncio.Queue()
+        self._sooner = asyncio.Event()
         self.problems: list[str] = []
+        self.written: Counter[Purpose] = Counter()
 
-    def admitted(self, timeline: Timeline) -> None:
+    def admitted(self, timeline: Timeline, seen: Seen) -> None:
         """Its admission began: it runs from now on."""
-        self._replace(timeline, self._finish(timeline))
+        due = timeline.current + timeline.item.runtime_s
+        heapq.heappush(self._heap, (due, next(self._order), self._next(timeline, seen, self._finish, "finish")))
+        if self._heap[0][0] == due:
+            self._sooner.set()
 
-    def evicted(self, timeline: Timeline) -> None:
+    def evicted(self, timeline: Timeline, seen: Seen) -> None:
         """Its eviction began: it stops at once."""
-        self._replace(timeline, self._release(timeline))
+        self._ready.put_nowait(self._next(timeline, seen, self._release, "release"))
 
-    def stop(self) -> None:
-        """End everything that still runs."""
-        for task in self._running.values():
-            task.cancel()
+    def _next(self, timeline: Timeline, seen: Seen, plan: Plan, purpose: Purpose) -> _Due:
+        key = timeline.item.key
+        turn = self._turns[key] = self._turns.get(key, 0) + 1
+        return _Due(timeline, turn, seen, plan, purpose)
 
-    def _replace(self, timeline: Timeline, work: Coroutine[None, None, None]) -> None:
-        old = self._running.pop(timeline.item.key, None)
-        if old is not None:
-            old.cancel()
-        self._running[timeline.item.key] = self._tasks.create_task(work)
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_time())
+            for _ in range(WRITERS):
+                group.create_task(self._write_ready())
 
-    async def _finish(self, timeline: Timeline) -> None:
-        await asyncio.sleep(max(0.0, timeline.current + timeline.item.runtime_s - self._clock()))
+    async def _keep_time(self) -> None:
+        while True:
+            now = self._clock()
+            while self._heap and self._heap[0][0] <= now:
+                self._ready.put_nowait(heapq.heappop(self._heap)[2])
+            self._sooner.clear()
+            wait = self._heap[0][0] - now if self._heap else None
+            try:
+                async with asyncio.timeout(wait):
+                    await self._sooner.wait()
+            except TimeoutError:
+                continue
 
-        def plan(seen: _Workload) -> JsonObject | None:
-            if not seen.is_true(names.ADMITTED) or seen.is_true(names.EVICTED) or seen.is_true(names.FINISHED):
-                return None
-            return {"conditions": self._with(seen, names.FINISHED, "True", "ByTest", "By test runner")}
+    async def _write_ready(self) -> None:
+        while True:
+            await self._write(await self._ready.get())
 
-        await self._write(timeline, plan)
+    def _finish(self, seen: Seen) -> JsonObject | None:
+        if not seen.is_true(names.ADMITTED) or seen.is_true(names.EVICTED) or seen.is_true(names.FINISHED):
+            return None
+        return {"conditions": self._with(seen, names.FINISHED, "True", "ByTest", "By test runner")}
 
-    async def _release(self, timeline: Timeline) -> None:
-        def plan(seen: _Workload) -> JsonObject | None:
-            if not seen.is_true(names.EVICTED) or not seen.is_true(names.QUOTA_RESERVED):
-                return None
-            conditions = self._with(seen, names.QUOTA_RESERVED, "False", "Pending", "Evicted by the test runner")
-            return {"conditions": conditions, "admission": None}
+    def _release(self, seen: Seen) -> JsonObject | None:
+        if not seen.is_true(names.EVICTED) or not seen.is_true(names.QUOTA_RESERVED):
+            return None
+        conditions = self._with(seen, names.QUOTA_RESERVED, "False", "Pending", "Evicted by the test runner")
+        if seen.is_true(names.ADMITTED):
+            # Who gives a reservation back takes the admission with it, as all of Kueue's own code does in one write.
+            gone = self._condition(seen, names.ADMITTED, "False", "NoReservation", "The workload has no reservation")
+            conditions = [gone if c.type == names.ADMITTED else c for c in conditions]
+        return {"conditions": conditions, "admission": None}
 
-        await self._write(timeline, plan)
-
-    def _with(self, seen: _Workload, type_: str, status: str, reason: str, message: str) -> list[_Condition]:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock()))
-        new = _Condition(type_, status, reason, message, now, seen.metadata.generation)
+    def _with(self, seen: Seen, type_: str, status: str, reason: str, message: str) -> list[SeenCondition]:
+        new = self._condition(seen, type_, status, reason, message)
         return [*(c for c in seen.status.conditions if c.type != type_), new]
 
-    async def _write(self, timeline: Timeline, plan: Callable[[_Workload], JsonObject | None]) -> None:
-        namespace, name = timeline.item.namespace, timeline.item.name
-        why = ""
+    def _condition(self, seen: Seen, type_: str, status: str, reason: str, message: str) -> SeenCondition:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock()))
+        return SeenCondition(type_, status, reason, message, now, seen.metadata.generation)
+
+    async def _write(self, due: _Due) -> None:
+        item = due.timeline.item
+        seen, why = due.seen, ""
         for _ in range(ATTEMPTS):
+            if self._turns[item.key] != due.turn:
+                return
             try:
-                seen = _workload.decode(await self._client.get(WORKLOADS, namespace, name))
-                status = plan(seen)
+                status = due.plan(seen)
                 if status is None:
                     return
                 body = {"metadata": {"resourceVersion": seen.metadata.resource_version}, "status": status}
                 await self._client.patch(
-                    WORKLOADS, namespace, name, msgspec.json.encode(body), subresource="status", field_manager=MANAGER
+                    WORKLOADS,
+                    item.namespace,
+                    item.name,
+                    msgspec.json.encode(body),
+                    subresource="status",
+                    field_manager=MANAGER,
                 )
+                self.written[due.purpose] += 1
+                return
             except Conflict:
-                continue
+                pass
             except ApiError as error:
                 why = str(error)
                 await asyncio.sleep(PAUSE_S)
-            else:
-                return
-        self.problems.append(f"{timeline.item.key}: {why or 'it changes faster than it can be written'}")
+            try:
+                seen = seen_decoder.decode(await self._client.get(WORKLOADS, item.namespace, item.name))
+            except ApiError as error:
+                why = str(error)
+                await asyncio.sleep(PAUSE_S)
+        self.problems.append(f"{item.key}: {why or 'it changes faster than it can be written'}")

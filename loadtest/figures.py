@@ -13,6 +13,7 @@ from itertools import pairwise
 import msgspec
 
 from loadtest.generator import Plan
+from loadtest.idle import idle
 from loadtest.percentiles import Distribution, distribution
 from loadtest.runner import Fault
 from loadtest.timeline import Timeline
@@ -69,7 +70,9 @@ def steps(timelines: Iterable[Timeline], stamps: Mapping[str, Stamps]) -> Distri
 
 
 def counts(plan: Plan, timelines: Iterable[Timeline], began: float, ended: float) -> dict[str, float]:
-    """Sums over the run. `usage.<class of queues>`: percent of the nominal quota that admissions occupied between first creation and last end."""
+    """Sums over the run. `usage.<class of queues>` and, over all queues, `usage_percent`: percent of the nominal quota that admissions occupied between
+    first creation and last end. `wait_s.<class of items>`: mean of creation to first admission by the objects' own times, as Kueue's suite has it.
+    `all_started_s`: from the first creation until the last item started (without a job: was admitted)."""
     all_ = list(timelines)
     finished = [t for t in all_ if t.finished]
     wall = ended - began
@@ -78,6 +81,8 @@ def counts(plan: Plan, timelines: Iterable[Timeline], began: float, ended: float
         "finished": float(len(finished)),
         "unfinished": float(len(all_) - len(finished)),
         "failed": float(sum(1 for t in finished if not t.succeeded)),
+        "unstarted": float(sum(1 for t in all_ if not (t.started or t.admitted))),
+        "all_started_s": max((t.started or t.admitted for t in all_), default=began) - began,
         "started_unheld": float(sum(1 for t in all_ if t.started and not t.held)),
         "evictions": float(sum(t.evictions for t in all_)),
         "wall_s": wall,
@@ -88,11 +93,20 @@ def counts(plan: Plan, timelines: Iterable[Timeline], began: float, ended: float
         nominal = sum(queue.nominal_milli for queue in plan.queues if queue.class_name == name)
         used = sum(t.occupied_s * t.item.milli for t in all_ if t.item.queue_class == name)
         found[f"usage.{name}"] = 100 * used / (nominal * wall) if nominal and wall > 0 else 0.0
+    nominal = sum(queue.nominal_milli for queue in plan.queues)
+    used = sum(t.occupied_s * t.item.milli for t in all_)
+    found["usage_percent"] = 100 * used / (nominal * wall) if nominal and wall > 0 else 0.0
+    idled = idle(plan.queues, all_, began, ended)
+    found |= {"idle_percent": idled.quota, "idle_queue_time_percent": idled.queue_time}
+    for name in sorted({t.item.class_name for t in all_}):
+        waits = [t.waited_s for t in all_ if t.item.class_name == name and t.waited_s is not None]
+        if waits:
+            found[f"wait_s.{name}"] = sum(waits) / len(waits)
     return found
 
 
 def pauses(timelines: Iterable[Timeline], faults: Iterable[Fault]) -> dict[str, float]:
-    """Per fault the longest time without an admission, from the last one before it until it was recovered from."""
+    """Per fault the longest time without an admission, from the last one before it until it was recovered from, and how long the fault itself took."""
     admitted = sorted(t.admitted for t in timelines if t.admitted)
     found = {}
     for fault in faults:
@@ -100,6 +114,8 @@ def pauses(timelines: Iterable[Timeline], faults: Iterable[Fault]) -> dict[str, 
         during = [at for at in admitted if fault.began < at <= fault.recovered]
         times = [*before[-1:], *during, fault.recovered]
         found[f"pause_s.{fault.name}"] = max((b - a for a, b in pairwise(times)), default=0.0)
+        if fault.done:
+            found[f"fault_s.{fault.name}"] = fault.done - fault.began
     return found
 
 

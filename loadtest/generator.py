@@ -18,15 +18,19 @@ CLASS_LABEL = "sluice.dev/load-class"
 RUN_SECONDS = "sluice.dev/run-seconds"
 """Annotation of a pod that tells the fake nodes how long it runs."""
 IMAGE = "registry.k8s.io/pause:3.10"
+UNLIMITED = 1 << 62
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """One ClusterQueue with its namespace and LocalQueue, all of one name. `nominal_milli` is its CPU quota."""
+    """One ClusterQueue with its namespace and LocalQueue, all of one name. `nominal_milli` is its CPU quota, `most_milli` what it may use with
+    borrowing."""
 
     name: str
     class_name: str
     nominal_milli: int
     objects: tuple[JsonObject, ...]
+    cohort: str = ""
+    most_milli: int = UNLIMITED
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -112,7 +116,10 @@ def _queue(shape: Shape, queues_set: QueuesSet, name: str, cohort: str) -> Queue
         _object("v1", "Namespace", name),
         {**_object(names.GROUP_VERSION, names.LOCAL_QUEUE, name, name), "spec": {"clusterQueue": name}},
     )
-    return Queue(name, queues_set.class_name, request_units("cpu", queues_set.nominal_quota), objects)
+    nominal = request_units("cpu", queues_set.nominal_quota)
+    borrows = queues_set.borrowing_limit
+    most = nominal + request_units("cpu", borrows) if borrows else UNLIMITED
+    return Queue(name, queues_set.class_name, nominal, objects, cohort, most)
 
 
 def _items(shape: Shape, queues_set: QueuesSet, queue: str) -> list[Item]:
@@ -161,8 +168,12 @@ def _job(template: WorkloadTemplate, name: str, queue: str) -> JsonObject:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name, "namespace": queue, "labels": labels},
-        # As users write it: whoever manages Jobs suspends it on creation.
-        "spec": {"parallelism": template.pod_count, "completions": template.pod_count, "template": pods},
+        # As users write it: whoever manages Jobs suspends it on creation. A Job of 0 completions would be complete at once.
+        "spec": {
+            "parallelism": template.pod_count,
+            **({"completions": template.pod_count} if template.pod_count else {}),
+            "template": pods,
+        },
     }
 
 

@@ -9,14 +9,19 @@ from pathlib import Path
 
 import msgspec
 
+from loadtest.api_requests import RequestCount
 from loadtest.percentiles import Distribution
 from loadtest.processes import Usage
+from loadtest.series import Series
 from loadtest.thresholds import Check
 from loadtest.writes import WriteCount
 
 REPORTS = Path(__file__).resolve().parent / "reports"
-FORMAT = 1
+FORMAT = 2
 SHOWN_PROBLEMS = 20
+SHOWN_REQUESTS = 40
+PLOTS = ("progress", "depth", "usage", "wait", "requests", "cpu", "memory")
+"""Of each shape, beside its report: `<shape>-<plot>.svg`."""
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -51,6 +56,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     processes: tuple[Usage, ...]
     checks: tuple[Check, ...]
     problems: tuple[str, ...]
+    requests: tuple[RequestCount, ...] = ()
+    """Everybody's, as the API server counted them."""
+    series: Series = Series()
 
     @property
     def passed(self) -> bool:
@@ -107,6 +115,11 @@ def markdown(report: Report) -> str:
         heads = ("process", "CPU s", "% of one CPU", "peak MiB", "starts")
         wall = report.figures.get("wall_s", 0.0)
         parts.append(_section("Processes", heads, [_process_row(u, wall) for u in report.processes]))
+    if report.requests:
+        counted = [(r.verb, r.resource, str(r.count)) for r in report.requests[:SHOWN_REQUESTS]]
+        parts.append(_section("API requests of everybody", ("verb", "resource", "count"), counted))
+    if report.series.created:
+        parts.append("\n\n".join(["## Plots", *(f"![{name}]({report.shape}-{name}.svg)" for name in PLOTS)]))
     if report.problems:
         shown = [f"- {problem}" for problem in report.problems[:SHOWN_PROBLEMS]]
         if len(report.problems) > SHOWN_PROBLEMS:

@@ -1,5 +1,7 @@
-"""`python -m loadtest.run SHAPE`: starts what is to be tested, runs the shape, writes the report.
+"""`python -m loadtest.run SHAPE`: starts what is to be tested, runs the shape, writes the report and its plots.
 
+With `--external KUBECONFIG` nothing is started: whichever controller of the same API runs there is driven. What is known about it is told by further
+options: the API users that it writes as and the API server's audit log (writes), the pids of its processes (CPU and memory).
 Exit code 1 if items are unfinished, or if a threshold is missed and `--check` was given.
 """
 
@@ -10,24 +12,32 @@ import asyncio
 import os
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
 import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from devcluster.audit import AuditEvent, read_events
+from loadtest import plots, webhook
 from loadtest import report as reports
-from loadtest import webhook
+from loadtest.api_requests import Requests, difference, read_requests
+from loadtest.api_writes import api_writes
 from loadtest.figures import counts, durations, flat, pauses, steps
 from loadtest.generator import Plan, plan
+from loadtest.messages import Messages, read_messages
 from loadtest.processes import ProcessUsage, Usage, busy_s
+from loadtest.reference import beside
 from loadtest.runner import Outcome, Runner
-from loadtest.shape import Shape, load
-from loadtest.target import Target, own_stack
+from loadtest.series import series
+from loadtest.shape import Ending, Shape, load
+from loadtest.target import Target, external, own_stack
 from loadtest.thresholds import check
 from loadtest.writes import count_writes, own_writes, path_writes, received, stamps
-from shared.kube.client import connect
+from shared.kube.client import KubeClient, connect
+from shared.kube.errors import ApiError
 
 CALL_TIMEOUT_S = 30.0
 OWN_PROCESS = "load runner"
@@ -39,7 +49,7 @@ async def measure(
     """Run a shape against a target that is there. Raises what Runner.prepare raises."""
     planned = plan(shape, count)
     load_before = os.getloadavg()[0]
-    usage = ProcessUsage(lambda: {**target.processes(), OWN_PROCESS: os.getpid()})
+    usage = ProcessUsage(lambda: {**target.processes(), OWN_PROCESS: os.getpid()}, tree=target.own)
     client = await connect(str(target.kubeconfig), user_agent="sluice-loadtest", timeout_s=CALL_TIMEOUT_S)
     async with client:
         with _progress(console) as bars:
@@ -58,20 +68,57 @@ async def measure(
                 timeout_s=shape.timeout_seconds,
                 progress=show,
                 faults={fault: target.faults[fault] for fault in shape.faults},
+                clients=shape.clients,
+                ends=shape.ends,
             )
             await runner.prepare()
+            requests, messages = await _requests(client), await read_messages(target.monitoring)
             usage.look()
             before, busy_before = time.monotonic(), busy_s()
             sampling = asyncio.create_task(usage.run())
             try:
-                outcome = await runner.run()
+                async with beside() as reference:
+                    outcome = await runner.run()
             finally:
                 sampling.cancel()
             usage.look()
+            answered = difference(requests, await _requests(client))
+            passed = Messages.between(messages, await read_messages(target.monitoring))
     used = usage.usage()
     others = busy_s() - busy_before - sum(process.cpu_s for process in used)
     around = reports.machine(load_before, max(0.0, others / (time.monotonic() - before)))
-    return _report(name, shape, target, planned, outcome, used, around)
+    report = _report(name, shape, target, planned, outcome, used, around)
+    nominal = sum(queue.nominal_milli for queue in planned.queues)
+    over_time = series(
+        outcome.timelines, usage.samples, nominal_milli=nominal, began=outcome.began, ended=outcome.ended
+    )
+    more = {"services.peak_mib": usage.peak_together_mib(target.own)} if target.own else {}
+    more |= relative_cpu(used, outcome.purposes.get("admission", 0), reference.milliseconds)
+    more |= passed.per_item(len(planned.items))
+    figures = {**report.figures, **more}
+    return msgspec.structs.replace(
+        report,
+        requests=answered,
+        series=over_time,
+        figures=figures,
+        checks=check(figures, shape.thresholds),
+    )
+
+
+def relative_cpu(usage: Iterable[Usage], admissions: int, reference_ms: float) -> dict[str, float]:
+    """CPU per admission of each process, in thousandths of the reference work that was measured beside it; nothing without both."""
+    if not admissions or not reference_ms:
+        return {}
+    relative = {f"relative_cpu.{p.name}": 1e6 * p.cpu_s / admissions / reference_ms for p in usage}
+    return {"reference_ms": reference_ms, **relative}
+
+
+async def _requests(client: KubeClient) -> Requests:
+    """What the API server has answered so far; nothing if it does not say."""
+    try:
+        return read_requests(await client.discover("/metrics"))
+    except ApiError:
+        return Requests()
 
 
 def _progress(console: Console) -> Progress:
@@ -95,6 +142,8 @@ def _report(
     lasted = durations(timelines)
     figures = {**counts(planned, timelines, outcome.began, outcome.ended), **flat(lasted)}
     figures |= pauses(timelines, outcome.faults)
+    if outcome.usage_by_status is not None:
+        figures["usage_percent.by_status"] = outcome.usage_by_status
     if target.audit_log is not None:
         plain, informing = own_writes(written, target.users)
         figures |= {
@@ -104,6 +153,16 @@ def _report(
             "writes_per_item.path_events": path.events / max(len(path.per_item), 1),
             "writes_on_path.max": float(max(path.per_item, default=0)),
         }
+        figures |= api_writes(
+            written,
+            outcome.purposes,
+            users=target.users,
+            items=items,
+            wall_s=max(figures["wall_s"], 1.0),
+            foreign=outcome.played,
+        )
+    if target.own:
+        figures["services.cpu_s"] = sum(p.cpu_s for p in usage if p.name in target.own)
     for process in usage:
         figures |= {f"cpu_s.{process.name}": process.cpu_s, f"peak_mib.{process.name}": process.peak_mib}
     return reports.Report(
@@ -120,16 +179,16 @@ def _report(
         writes=written,
         writes_on_path={what: n / max(len(path.per_item), 1) for what, n in path.by_type.items()},
         processes=usage,
-        checks=check(figures, shape.thresholds),
+        checks=(),
         problems=outcome.problems,
     )
 
 
 def _events_of(target: Target, outcome: Outcome) -> list[AuditEvent]:
-    """The writes from the first creation on."""
+    """The writes from the first creation to the last end."""
     if target.audit_log is None:
         return []
-    return [event for event in read_events(target.audit_log) if received(event) >= outcome.began]
+    return [e for e in read_events(target.audit_log) if outcome.began <= received(e) <= outcome.ended]
 
 
 async def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -141,19 +200,49 @@ async def run(arguments: argparse.Namespace, console: Console) -> int:
     except ValueError as error:
         console.print(f"[red]{error}[/]", soft_wrap=True)
         return 2
-    async with own_stack(shape, console) as target:
-        name = Path(arguments.shape).stem
+    if arguments.timeout:
+        shape = msgspec.structs.replace(shape, timeout_seconds=arguments.timeout)
+    name = Path(arguments.shape).stem
+    if arguments.external:
+        try:
+            target = _external(arguments)
+        except ValueError as error:
+            console.print(f"[red]{error}[/]", soft_wrap=True)
+            return 2
         report = await measure(name, shape, target, console, arguments.count)
+    else:
+        async with own_stack(shape, console, webhooks=not arguments.without_webhooks) as target:
+            report = await measure(name, shape, target, console, arguments.count)
     _, as_text = reports.write(report)
+    plots.draw(report, as_text.parent)
     _show(report, console)
     console.print(f"Report: {as_text}", soft_wrap=True)
-    return exit_code(report, checked=arguments.check)
+    return exit_code(report, checked=arguments.check, ends=shape.ends)
 
 
-def exit_code(report: reports.Report, *, checked: bool) -> int:
+def _external(arguments: argparse.Namespace) -> Target:
+    """Raises ValueError."""
+    return external(
+        arguments.external,
+        name=arguments.name,
+        users=tuple(arguments.user),
+        audit_log=arguments.audit_log,
+        processes=dict(arguments.process),
+    )
+
+
+def _named_pid(text: str) -> tuple[str, int]:
+    name, _, pid = text.partition("=")
+    if not name or not pid.isdecimal():
+        raise ValueError(text)
+    return name, int(pid)
+
+
+def exit_code(report: reports.Report, *, checked: bool, ends: Ending = "finished") -> int:
     """1 if items are unfinished that were to finish, or if thresholds count and one is missed."""
     is_cut_short = any(name.startswith("pause_s.") for name in report.figures)
-    return 1 if (report.figures["unfinished"] and not is_cut_short) or (checked and not report.passed) else 0
+    left = report.figures.get("unstarted" if ends == "started" else "unfinished", 0.0)
+    return 1 if (left and not is_cut_short) or (checked and not report.passed) else 0
 
 
 def _show(report: reports.Report, console: Console) -> None:
@@ -181,6 +270,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("shape", help="name of a shape in loadtest/shapes, a YAML file, or webhook")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a threshold of the shape is missed")
     parser.add_argument("--count", type=_positive, metavar="N", help="only the first N items")
+    parser.add_argument(
+        "--timeout", type=_positive, metavar="S", help="end after this many seconds, whatever the shape says"
+    )
+    parser.add_argument(
+        "--without-webhooks", action="store_true", help="no admission webhooks, as where Kueue's own suite is measured"
+    )
+    other = parser.add_argument_group("another controller")
+    other.add_argument("--external", type=Path, metavar="KUBECONFIG", help="start nothing; drive what runs there")
+    other.add_argument("--name", default="external", help="what the report calls it")
+    other.add_argument("--user", action="append", default=[], help="an API user that it writes as (repeatable)")
+    other.add_argument("--audit-log", type=Path, metavar="FILE", help="the API server's audit log, Metadata level")
+    other.add_argument(
+        "--process", type=_named_pid, action="append", default=[], metavar="NAME=PID",
+        help="a process of it, its children included (repeatable)",
+    )  # fmt: skip
     console = Console(stderr=True, highlight=False)
     return uvloop.run(run(parser.parse_args(argv), console))
 

@@ -18,24 +18,25 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
+from loadtest.changes import Purpose
 from loadtest.execution import Execution
 from loadtest.generator import JsonObject, Plan
-from loadtest.observation import Observation, Seen
+from loadtest.observation import Observation, ignored, seen_decoder
+from loadtest.shape import Ending
 from loadtest.timeline import Timeline
-from shared.api.decoding import decode
 from shared.kube import resources
 from shared.kube.client import KubeClient
 from shared.kube.errors import AlreadyExists, ApiError
 from shared.kube.resources import Resource
 
-IN_FLIGHT = 64
-"""Creations under way at once: what a fast client would do, and no more than the API server takes without queueing them."""
 QUEUES_ACTIVE_S = 60.0
 LOOK_S = 0.1
 FLOWING = 20
 """So many admissions after a fault say that they go on."""
 SETTLE_S = 10.0
 """Before the first fault and after each: what is admitted then shows whether a recovery lasts."""
+TELL_S = 0.2
+"""Progress is told no oftener: drawing it costs what is to be measured."""
 
 KINDS: dict[str, Resource] = {
     resource.kind: resource
@@ -53,11 +54,12 @@ OnProgress = Callable[[int, int, int], None]
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What was done to the target at a time, and until when it was waited for (wall clock seconds)."""
+    """What was done to the target at a time, when that was over (0: not known), and until when admissions were waited for (wall clock seconds)."""
 
     name: str
     began: float
     recovered: float
+    done: float = 0.0
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -68,6 +70,12 @@ class Outcome(msgspec.Struct, frozen=True):
     ended: float
     problems: tuple[str, ...]
     faults: tuple[Fault, ...] = ()
+    purposes: Mapping[Purpose, int] = {}
+    """Changes of the items' Workloads by what they were for, the runner's own included."""
+    played: Mapping[Purpose, int] = {}
+    """Those that the runner made itself."""
+    usage_by_status: float | None = None
+    """Percent of the nominal quota that the ClusterQueues' status said was used; None if no queue was seen."""
 
 
 class Runner:
@@ -82,7 +90,10 @@ class Runner:
         timeout_s: float,
         progress: OnProgress = lambda *_: None,
         faults: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
+        clients: int = 64,
+        ends: Ending = "finished",
     ) -> None:
+        """`clients`: creations under way at once; `ends`: what is waited for."""
         self._client = client
         self._plan = plan
         self._mimic = mimic
@@ -91,7 +102,9 @@ class Runner:
         self._to_do = dict(faults or {})
         self._faults: list[Fault] = []
         self._created = 0
-        self._room = asyncio.Semaphore(IN_FLIGHT)
+        self._ends = ends
+        self._told_at = 0.0
+        self._room = asyncio.Semaphore(clients)
 
     async def prepare(self) -> None:
         """Make what the items need. Raises ApiError, and TimeoutError when a ClusterQueue does not become active."""
@@ -107,18 +120,17 @@ class Runner:
         """Create, watch, wait. Ends at the time-out at the latest, and says so among the problems."""
         timelines = tuple(Timeline(item) for item in self._plan.items)
         problems: list[str] = []
-        async with contextlib.AsyncExitStack() as stack:
-            played = await stack.enter_async_context(asyncio.TaskGroup())
-            execution = Execution(self._client, played)
-            observation = Observation(
-                self._client,
-                timelines,
-                with_jobs=not self._mimic,
-                on_admitted=execution.admitted if self._mimic else lambda _: None,
-                on_evicted=execution.evicted if self._mimic else lambda _: None,
-            )
-            ready = asyncio.Event()
-            watching = asyncio.create_task(observation.run(ready))
+        execution = Execution(self._client)
+        observation = Observation(
+            self._client,
+            timelines,
+            with_jobs=not self._mimic,
+            on_admitted=execution.admitted if self._mimic else ignored,
+            on_evicted=execution.evicted if self._mimic else ignored,
+        )
+        ready = asyncio.Event()
+        beside = [asyncio.create_task(observation.run(ready)), asyncio.create_task(execution.run())]
+        try:
             await ready.wait()
             began = time.time()
             try:
@@ -126,16 +138,29 @@ class Runner:
                     await self._load(observation, timelines, began)
             except TimeoutError:
                 problems.append(f"not done after {self._timeout_s:g} s")
-            finally:
-                watching.cancel()
-                await asyncio.wait({watching})
-                execution.stop()
-        self._tell(observation)
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
+        for task in beside:
+            if not task.cancelled():
+                # It ended by itself: what was measured since then is worth nothing.
+                task.result()
+        self._tell(observation, last=True)
         problems += [f"{t.item.key}: not created: {t.error}" for t in timelines if t.error]
         problems += [f"{t.item.key}: failed" for t in timelines if t.finished and not t.succeeded]
         problems += [*execution.problems, *observation.malformed]
-        ended = max((t.finished for t in timelines), default=0.0) or time.time()
-        return Outcome(timelines, began, ended, tuple(problems), tuple(self._faults))
+        last = max((max(t.finished, t.started, t.admitted) for t in timelines), default=0.0)
+        return Outcome(
+            timelines,
+            began,
+            last or time.time(),
+            tuple(problems),
+            tuple(self._faults),
+            observation.purposes,
+            execution.written,
+            observation.queues.percent({queue.name: queue.nominal_milli for queue in self._plan.queues}),
+        )
 
     async def _load(self, observation: Observation, timelines: tuple[Timeline, ...], began: float) -> None:
         async with asyncio.TaskGroup() as creating:
@@ -147,7 +172,8 @@ class Runner:
         if self._to_do:
             await self._disturb(observation)
             return
-        while observation.finished < sum(1 for t in timelines if not t.error):
+        expected = sum(1 for t in timelines if not t.error)
+        while (observation.finished if self._ends == "finished" else observation.started) < expected:
             observation.changed.clear()
             self._tell(observation)
             await observation.changed.wait()
@@ -157,13 +183,14 @@ class Runner:
         for name, do in self._to_do.items():
             began = time.time()
             await do()
+            done = time.time()
             enough = observation.started + FLOWING
             while observation.started < enough:
                 observation.changed.clear()
                 self._tell(observation)
                 await observation.changed.wait()
             await asyncio.sleep(SETTLE_S)
-            self._faults.append(Fault(name, began, time.time()))
+            self._faults.append(Fault(name, began, time.time(), done))
 
     async def _create_item(self, timeline: Timeline) -> None:
         try:
@@ -179,7 +206,11 @@ class Runner:
     def _resource(self) -> Resource:
         return resources.WORKLOADS if self._mimic else resources.JOBS
 
-    def _tell(self, observation: Observation) -> None:
+    def _tell(self, observation: Observation, *, last: bool = False) -> None:
+        now = time.monotonic()
+        if not last and now < self._told_at + TELL_S:
+            return
+        self._told_at = now
         self._progress(self._created, observation.started, observation.finished)
 
     async def _create_queue(self, objects: tuple[JsonObject, ...]) -> None:
@@ -195,7 +226,7 @@ class Runner:
     async def _active(self, queue: str) -> None:
         async with asyncio.timeout(QUEUES_ACTIVE_S):
             while True:
-                seen = decode(Seen, await self._client.get(resources.CLUSTER_QUEUES, "", queue))
+                seen = seen_decoder.decode(await self._client.get(resources.CLUSTER_QUEUES, "", queue))
                 if seen.is_true("Active"):
                     return
                 await asyncio.sleep(LOOK_S)

@@ -33,7 +33,8 @@ class WorkloadTemplate(_Strict, frozen=True, kw_only=True):
     runtime_ms: Milliseconds = 0
     priority: int = 0
     request: str
-    pod_count: Count = 1
+    pod_count: Annotated[int, msgspec.Meta(ge=0)] = 1
+    """0: a Job that asks for no pods, so that only queueing is measured."""
 
 
 class WorkloadsSet(_Strict, frozen=True, kw_only=True):
@@ -80,14 +81,18 @@ class Threshold(_Strict, frozen=True, kw_only=True):
             raise ValueError(f"threshold of {self.figure}: give max or min")
 
 
-FaultName = Literal["kill-scheduler", "kill-watcher", "wipe-nats"]
+FaultName = Literal["kill-scheduler", "kill-watcher", "wipe-nats", "restart-services"]
+Ending = Literal["finished", "started"]
 
 
 class Shape(_Strict, frozen=True, kw_only=True):
     """A load. Kind Job: the cluster runs the pods. Kind Workload: the runner mimics their execution, and the cluster needs no controllers.
 
     faults: done one after the other once all items are created, while admissions go on; the run ends when the last one is recovered from, whatever
-        has not finished by then. The figure `pause_s.<fault>` is how long nothing was admitted.
+        has not finished by then. The figure `pause_s.<fault>` is how long nothing was admitted, `fault_s.<fault>` how long the fault itself took: for
+        `restart-services`, until all of them were ready again.
+    clients: creations under way at once; the default is what a fast client would do, and no more than the API server takes without queueing them.
+    ends: when the run is over: all items finished, or all started (Kind Workload: admitted).
     timeout_seconds: a run that takes longer has failed.
     """
 
@@ -96,6 +101,8 @@ class Shape(_Strict, frozen=True, kw_only=True):
     resource_flavor: Flavor = Flavor()
     cohorts: tuple[Cohort, ...]
     faults: tuple[FaultName, ...] = ()
+    clients: Count = 64
+    ends: Ending = "finished"
     timeout_seconds: Count = 600
     thresholds: tuple[Threshold, ...] = ()
 

@@ -26,10 +26,17 @@ class Timeline(msgspec.Struct):
     succeeded: bool = False
     evicted: bool = False
     evictions: int = 0
-    occupied_s: float = 0.0
-    """Time with an admission, over all of them."""
+    spans: list[tuple[float, float]] = []
+    """From when until when it was admitted, each time."""
+    waited_s: float | None = None
+    """From creation to the first admission by the object's own times, in whole seconds: as Kueue's suite counts it."""
     workload: str = ""
     """Key of its Workload."""
+
+    @property
+    def occupied_s(self) -> float:
+        """Time with an admission, over all of them."""
+        return sum(end - begin for begin, end in self.spans)
 
     def reserves(self, at: float) -> None:
         self.reserved = self.reserved or at
@@ -68,5 +75,5 @@ class Timeline(msgspec.Struct):
         return True
 
     def _leave(self, at: float) -> None:
-        self.occupied_s += at - self.current
+        self.spans.append((self.current, at))
         self.current = 0.0

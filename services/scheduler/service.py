@@ -65,6 +65,10 @@ from shared.telemetry.metrics import FOLLOWER, LEADER, STANDALONE
 
 log = logging.getLogger("sluice.scheduler")
 
+BEHIND = 64
+"""Unsettled decisions with which the gateway has work for a while, whatever else is decided now: twice what it writes at once."""
+ROOM = 4
+"""Part of K that has to be free again once it was reached."""
 LISTS_AT_ONCE = 64
 """Lists of the feed folded before looking at anything else; also how many may wait to be folded."""
 SHAPES_KEPT = 10_000
@@ -130,6 +134,8 @@ class Scheduler:
         self._raced = False
         self._unanswered = 0
         """Appends in a row that nobody took or answered."""
+        self._room = 1
+        """So many unsettled decisions less than K are waited for: at K a batch for each single outcome would look at all heads for one admission."""
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -271,7 +277,7 @@ class Scheduler:
             state.dirty
             and state.caught_up
             and state.epoch > 0
-            and state.assumptions.spending < self._settings.max_unsettled
+            and state.assumptions.spending <= self._settings.max_unsettled - self._room
         )
 
     def _may_decide(self, now: float) -> bool:
@@ -302,9 +308,16 @@ class Scheduler:
             span.end()
 
     def _pace(self, decided: DecidedBatch, now: float) -> None:
-        """After a batch that admitted nobody, changes are gathered for a moment: those who were refused would be refused again."""
-        fruitless = decided.refused and not decided.admits and not decided.more
-        self._not_before = now + self._settings.retry_delay_s if fruitless else 0.0
+        """After a batch changes are gathered for a moment: each batch looks at all heads again, and most would be refused again. The moment is shorter
+        where somebody was admitted and the gateway keeps up; one that is behind applies nothing sooner for being told sooner."""
+        self._not_before = 0.0
+        most = self._settings.max_unsettled
+        self._room = max(1, most // ROOM) if self.state.assumptions.spending >= most else 1
+        if decided.more or not (decided.decisions or decided.refused):
+            return
+        keeps_up = self.state.assumptions.spending < BEHIND
+        delay = self._settings.retry_delay_s
+        self._not_before = now + (delay / 2 if decided.decisions and keeps_up else delay)
 
     def _batch(self, now: float) -> tuple[DecidedBatch, list[Span], Batch]:
         """A batch of cycles and the message it becomes, small enough to be appended. What it admits is assumed in the World."""

@@ -14,14 +14,15 @@ class SchedulerSettings(FairnessSettings, frozen=True, kw_only=True, forbid_unkn
     """Decisions one batch may hold; the victims of one preemptor stay together."""
     batch_bytes: int = 512 * 1024
     """Size of an encoded batch; a larger one is decided again with fewer decisions."""
-    max_unsettled: int = 512
-    """K: unsettled Admits and Preempts; with so many the scheduler waits for outcomes."""
+    max_unsettled: int = 128
+    """K: unsettled Admits and Preempts; with so many the scheduler waits for outcomes. A second or two of what an API server takes: who comes later and is
+    more urgent waits behind no more than that."""
     retry_delay_s: float = 0.05
-    """After a batch that admitted nothing: changes that come within this time are looked at together."""
+    """After a batch that admitted nothing: changes that come within this time are looked at together; half of it after one that did."""
     race_wait_s: float = 1.0
     """After a lost or unanswered append: how long to wait for the log to show what happened before trying again."""
     report_interval_s: float = 300.0
     """A pending message whose reason stays is written again not before this."""
-    reports_per_s: float = 50.0
-    """Pending reports of all workloads together."""
+    reports_per_s: float = 15.0
+    """Pending reports of all workloads together: about what the gateway has room to write, so that few are sent in vain."""
     report_burst: int = 100

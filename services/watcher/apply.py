@@ -16,6 +16,7 @@ from services.watcher.creation_latency import Created, not_measured
 from services.watcher.decisions import DecisionLog
 from services.watcher.elastic_slices import ElasticPods
 from services.watcher.group_workload import GroupWorkload
+from services.watcher.informing import Informing, Purpose
 from services.watcher.job_control import JobControl
 from services.watcher.job_runs import JobRuns
 from services.watcher.kubernetes_events import WORKLOAD_CONTROLLER, EventRecorder, Regarding
@@ -44,7 +45,6 @@ from shared.jobs.protocol import JobKind
 from shared.jobs.registry import integrated, token_of
 from shared.kube.client import KubeClient
 from shared.kube.resources import Resource
-from shared.kube.write_budget import WriteBudget
 
 _RECONCILE = "reconcile"
 _ORPHAN = "orphan"
@@ -77,14 +77,19 @@ class Gateway:
         self._tokens = tuple(self._kinds)
         self._lanes = Lanes(settings.lane_workers)
         self._writer = ObjectWriter(store, client)
-        self._outcomes = OutcomePublisher(bus, may_speak=lambda: client.may_write())
+        self._outcomes = OutcomePublisher(bus, may_speak=lambda: client.may_write(), gather_s=settings.gather_s)
+        self._informing = Informing(
+            status_per_s=settings.status_per_s,
+            events_per_s=settings.events_per_s,
+            burst=settings.status_burst + settings.events_burst,
+        )
         self.recorder = EventRecorder(
             client,
-            WriteBudget(rate_per_s=settings.events_per_s, burst=settings.events_burst),
+            self._informing.of(Purpose.EVENTS),
             instance=settings.instance,
             now=now,
         )
-        self._public = PublicEvents(bus, store, shard=settings.shard, now=now)
+        self._public = PublicEvents(bus, store, shard=settings.shard, now=now, gather_s=settings.gather_s)
         self._owned = OwnedWorkloads(store)
         self._managed = ManagedJobs(store, client, jobs, enabled)
         self._groups = PodMembers(store)
@@ -140,7 +145,8 @@ class Gateway:
             outcomes=self._outcomes,
             events=events,
             provisioning=ProvisioningObjects(store, client, self._writer, self.recorder),
-            budget=WriteBudget(rate_per_s=settings.status_per_s, burst=settings.status_burst),
+            queues=self._informing.of(Purpose.QUEUES),
+            pending=self._informing.of(Purpose.PENDING),
             tracer=tracer,
             now=now,
             look_again=self._look_at_job_of,
@@ -157,6 +163,7 @@ class Gateway:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lanes.run())
             group.create_task(self._outcomes.run())
+            group.create_task(self._informing.run())
             group.create_task(self.recorder.run())
             group.create_task(self._public.run())
             group.create_task(self._commands.run())

@@ -18,6 +18,7 @@ from opentelemetry.trace import Tracer
 from services.watcher.admission_events import AdmissionEvents
 from services.watcher.commands_queues import plan_check_active, plan_cohort_status, plan_finalizer, plan_queue_status
 from services.watcher.commands_workload import StatusCommand, plan
+from services.watcher.informing import Budget
 from services.watcher.lane_keys import lane_of
 from services.watcher.lanes import Lanes, Urgency
 from services.watcher.object_writer import RESOURCES, ObjectWriter, Rejected, Result, Written
@@ -28,6 +29,9 @@ from services.watcher.provisioning_objects import ProvisioningObjects
 from services.watcher.store import Store, Stored
 from services.watcher.workload_state import get_workload, is_admitted, job_uid
 from shared.api import names
+from shared.api.cluster_queue import ClusterQueue
+from shared.api.conditions import find
+from shared.api.local_queue import LocalQueue
 from shared.api.workload import Workload
 from shared.api.workload_status import WorkloadStatus
 from shared.bus.interface import GatewayBus, OpenCommand
@@ -35,7 +39,6 @@ from shared.events import commands
 from shared.events.commands import Command
 from shared.events.outcomes import CommandOutcome
 from shared.jobs.manifest import JsonObject
-from shared.kube.write_budget import WriteBudget
 from shared.telemetry.traces import context_of
 
 logger = logging.getLogger(__name__)
@@ -43,6 +46,15 @@ logger = logging.getLogger(__name__)
 _STREAM = "COMMANDS"
 _INFORMATIONAL = (commands.ReportPending, commands.SetQueueStatus, commands.SetCohortStatus)
 _REPLACED = Rejected("a newer command has replaced it")
+
+
+class _Informing:
+    """Commands that wait for one budget, by subject."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.waiting: OrderedDict[str, OpenCommand] = OrderedDict()
+        self.told = asyncio.Event()
 
 
 class CommandRunner:
@@ -58,15 +70,16 @@ class CommandRunner:
         outcomes: OutcomePublisher,
         events: AdmissionEvents,
         provisioning: ProvisioningObjects,
-        budget: WriteBudget,
+        queues: Budget,
+        pending: Budget,
         tracer: Tracer,
         now: Callable[[], float],
         look_again: Callable[[Workload], None],
         pods_are_ready: Callable[[Workload], bool],
         is_answered: Callable[[str], bool],
     ) -> None:
-        """`look_again` has the job of a workload reconciled; `pods_are_ready` tells what the job itself says now; `is_answered` whether the outcomes
-        of all decisions about a workload are out."""
+        """`queues` and `pending`: budgets for the status of queues, and for the reasons of pending workloads. `look_again` has the job of a workload
+        reconciled; `pods_are_ready` tells what the job itself says now; `is_answered` whether the outcomes of all decisions about a workload are out."""
         self._bus = bus
         self._store = store
         self._writer = writer
@@ -74,7 +87,8 @@ class CommandRunner:
         self._outcomes = outcomes
         self._events = events
         self._provisioning = provisioning
-        self._budget = budget
+        self._queues = _Informing(queues)
+        self._pending = _Informing(pending)
         self._tracer = tracer
         self._now = now
         self._look_again = look_again
@@ -84,13 +98,12 @@ class CommandRunner:
         """The newest open command, per subject."""
         self._found_again: dict[str, OpenCommand] = {}
         """The same commands where they stand by now, if NATS was started again meanwhile: what is closed there is this."""
-        self._informing: OrderedDict[str, OpenCommand] = OrderedDict()
-        self._told = asyncio.Event()
 
     async def run(self) -> None:
         """Take commands as they come."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._inform())
+            group.create_task(self._inform(self._queues))
+            group.create_task(self._inform(self._pending))
             async for batch in self._bus.commands():
                 for command in batch:
                     self._take(command)
@@ -105,26 +118,41 @@ class CommandRunner:
         self._newest[taken.subject] = taken
         self._found_again.pop(taken.subject, None)
         if isinstance(taken.command, _INFORMATIONAL):
-            older = self._informing.pop(taken.subject, None)
+            line = self._pending if isinstance(taken.command, commands.ReportPending) else self._queues
+            older = line.waiting.pop(taken.subject, None)
             if older is not None:
                 self._answer(older, _REPLACED)
-            self._informing[taken.subject] = taken
-            self._told.set()
+            if self._opens_or_closes(taken.command):
+                self._submit(taken)
+            else:
+                line.waiting[taken.subject] = taken
+                line.told.set()
         else:
             self._submit(taken)
 
-    async def _inform(self) -> None:
+    def _opens_or_closes(self, command: Command) -> bool:
+        """Does a queue become active or inactive, or so for another reason? That is rare, and others wait for it."""
+        if not isinstance(command, commands.SetQueueStatus):
+            return False
+        stored = self._store.get(command.kind, command.namespace, command.name)
+        if stored is None or not isinstance(stored.object, ClusterQueue | LocalQueue):
+            return False
+        present = find(stored.object.status.conditions, names.ACTIVE)
+        wanted = (command.active.status, command.active.reason)
+        return present is None or (present.status == "True", present.reason) != wanted
+
+    async def _inform(self, line: _Informing) -> None:
         while True:
-            while not self._informing:
-                self._told.clear()
-                await self._told.wait()
-            subject, taken = next(iter(self._informing.items()))
+            while not line.waiting:
+                line.told.clear()
+                await line.told.wait()
+            subject, taken = next(iter(line.waiting.items()))
             if self._changes(taken.command):
-                async with self._budget.spend():
+                async with line.budget.spend():
                     # A newer one may have taken its place while we waited.
-                    taken = self._informing.pop(subject)
+                    taken = line.waiting.pop(subject)
             else:
-                self._informing.pop(subject)
+                line.waiting.pop(subject)
             self._submit(taken)
             await asyncio.sleep(0)
 

@@ -1,6 +1,7 @@
 """Kubernetes Events (events.k8s.io/v1) as users of the queueing API know them: the same reasons, types and machine-readable notes.
 
-They inform and decide nothing: they wait for the write budget, are dropped when too many wait, and a note that was just sent is not sent again.
+They inform and decide nothing: they wait for the write budget, are dropped when too many wait or after a minute in line, and a note that was just sent is
+not sent again.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
+from services.watcher.informing import Budget
 from shared.api import names
 from shared.api.conditions import MAX_NOTE_BYTES, cut
 from shared.api.meta import ObjectMeta
@@ -21,7 +23,6 @@ from shared.kube import resources
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, Unavailable
 from shared.kube.resources import Resource
-from shared.kube.write_budget import WriteBudget
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,9 @@ JOB_CONTROLLER_SUFFIX = "-kueue-controller"
 
 EventType = Literal["Normal", "Warning"]
 
-_MOST_WAITING = 4096
+_MOST_WAITING = 1024
+_LONGEST_WAIT_S = 60.0
+"""Later than this an Event tells of what is over, and keeps newer ones from being told."""
 _WINDOW_S = 10.0
 _MOST_REMEMBERED = 8192
 _ATTEMPTS = 3
@@ -88,7 +91,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 class EventRecorder:
     """`emit` never waits; `run` writes until cancelled. `now` gives seconds since the epoch."""
 
-    def __init__(self, client: KubeClient, budget: WriteBudget, *, instance: str, now: Callable[[], float]) -> None:
+    def __init__(self, client: KubeClient, budget: Budget, *, instance: str, now: Callable[[], float]) -> None:
         self._client = client
         self._budget = budget
         self._instance = instance
@@ -96,7 +99,7 @@ class EventRecorder:
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue(_MOST_WAITING)
         self._sent: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self.dropped = 0
-        """Events that found the queue full."""
+        """Events that found the queue full, or waited too long in it."""
 
     def emit(
         self,
@@ -130,6 +133,9 @@ class EventRecorder:
         """Write what is emitted, in order."""
         while True:
             event = await self._queue.get()
+            if self._now() - event.at > _LONGEST_WAIT_S:
+                self.dropped += 1
+                continue
             async with self._budget.spend():
                 await self._write(event)
 

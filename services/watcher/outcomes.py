@@ -28,8 +28,10 @@ class _Answer:
 class OutcomePublisher:
     """`put` never waits; `run` publishes until cancelled."""
 
-    def __init__(self, bus: GatewayBus, *, may_speak: Callable[[], bool] = lambda: True) -> None:
-        """`may_speak`: are we the active gateway, beyond doubt? One that is not any more would contradict the one that is."""
+    def __init__(self, bus: GatewayBus, *, may_speak: Callable[[], bool] = lambda: True, gather_s: float = 0.0) -> None:
+        """`may_speak`: are we the active gateway, beyond doubt? One that is not any more would contradict the one that is. `gather_s`: distance between
+        two batches."""
+        self._gather_s = gather_s
         self._bus = bus
         self._may_speak = may_speak
         self._queue: asyncio.Queue[_Answer] = asyncio.Queue()
@@ -47,6 +49,7 @@ class OutcomePublisher:
             while len(answers) < _MOST_AT_ONCE and not self._queue.empty():
                 answers.append(self._queue.get_nowait())
             await self._publish(answers)
+            await asyncio.sleep(self._gather_s)
 
     async def _publish(self, answers: list[_Answer]) -> None:
         commands = [answer.command for answer in answers if answer.command is not None]

@@ -153,9 +153,12 @@ def _eviction(workload: Workload, base: _Base, preemptors: Preemptors) -> Iterat
 
 
 class PublicEvents:
-    """See the module. `now` gives seconds since the epoch."""
+    """See the module. `now` gives seconds since the epoch; `gather_s` is the distance between two batches."""
 
-    def __init__(self, bus: GatewayBus, store: Store, *, shard: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self, bus: GatewayBus, store: Store, *, shard: str, now: Callable[[], float], gather_s: float = 0.0
+    ) -> None:
+        self._gather_s = gather_s
         self._bus = bus
         self._store = store
         self._source = f"sluice/{shard}"
@@ -214,6 +217,7 @@ class PublicEvents:
                 except Exception as error:  # noqa: BLE001 - readers know the ids, so the batch is simply tried again
                     logger.warning("cannot publish events", extra={"count": len(batch), "error": str(error)})
                     await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(self._gather_s)
 
     def _started(self, job: Job, since: datetime | None = None) -> None:
         for stored in self._store.owned_by("workload", job.metadata.uid):

@@ -1,7 +1,8 @@
 """From the watch copy to OBJECTS: every change as a projection, every deletion as a tombstone, in batches.
 
 1. `refill` reads what OBJECTS holds, compares it with the watch copy and writes the difference; from then on changes are published.
-2. A change only marks its object; a batch takes the newest state of what is marked, so a busy object costs one write a batch.
+2. A change only marks its object; a batch takes the newest state of what is marked, so a busy object costs one write a batch. Batches keep a small
+   distance from each other.
 3. Once a batch is acknowledged, `acknowledged` is told per object: the floor up to which decisions may be dropped waits for that.
 
 Between `pause` and the next `refill` nothing is written. An object that cannot be projected is reported and left as it was.
@@ -59,8 +60,10 @@ class Publisher:
         unprojectable: Unprojectable,
         lost: Callable[[str], None],
         marks: Mapping[SourceKind, MarkKeys] | None = None,
+        gather_s: float = 0.0,
     ) -> None:
-        """`marks`: labels and annotations that are wanted of objects besides, by kind."""
+        """`marks`: labels and annotations that are wanted of objects besides, by kind. `gather_s`: distance between two batches."""
+        self._gather_s = gather_s
         self._bus = bus
         self._store = store
         self._on_acknowledged = acknowledged
@@ -111,6 +114,7 @@ class Publisher:
                     except StreamsLost as error:
                         self._running.clear()
                         self._on_lost(str(error))
+            await asyncio.sleep(self._gather_s)
 
     async def pause(self) -> None:
         """Stop writing; returns when the batch in flight is done."""

@@ -35,8 +35,8 @@ from services.watcher.settings import WatcherSettings
 from services.watcher.standing import Standing, kueue_lease
 from services.watcher.store import Change, Store
 from shared.config.custom_labels import marks_read
-from shared.jobs.registry import integrated
 from shared.config.settings import SettingsError
+from shared.jobs.registry import integrated
 from shared.kube.client import KubeClient, OnCall, connect
 from shared.kube.credentials import CredentialsError
 from shared.kube.lease import LeaderLease, LeaseLost
@@ -111,6 +111,7 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
             unprojectable=intake.report,
             lost=parts.trouble,
             marks=marks_read(ctx.configured),
+            gather_s=settings.gather_s,
         )
         parts.keeper = keeper = EpochKeeper(
             shard=settings.shard,

@@ -131,7 +131,11 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         default_pod_seconds=0.3,
         apiserver_flags=(f"--egress-selector-config-file={egress_file}",),
     )
-    async with egress.proxy(socket, ports[0]), DevCluster(options) as cluster, await connect(str(cluster.kubeconfig), timeout_s=20.0) as client:
+    async with (
+        egress.proxy(socket, ports[0]),
+        DevCluster(options) as cluster,
+        await connect(str(cluster.kubeconfig), timeout_s=20.0) as client,
+    ):
         kueue = Kueue(cluster, folder, (ports[0], ports[1], ports[2]))
         kubelet = asyncio.create_task(egress.mounted(client, NAMESPACE, SECRET, kueue.certificates))
         try:

@@ -8,6 +8,7 @@ import json
 import pytest
 from rich.console import Console
 
+from loadtest import budget
 from loadtest import report as reports
 from loadtest.run import measure
 from loadtest.shape import load
@@ -68,6 +69,25 @@ async def test_twenty_workloads_without_jobs() -> None:
     assert report.durations["admit_ms"].count == COUNT
     assert "start_ms" not in report.durations
     assert figures["usage.cq"] > 0
+    assert figures["usage_percent"] >= figures["usage.cq"]
+    assert 0 <= figures["idle_percent"] <= 100
+    assert 0 <= figures["wait_s.small"] < figures["wall_s"]
+    # One write each, refused ones and those for nothing included.
+    assert 1 <= figures["api_writes.per_admission"] <= 1.2
+    assert figures["services.cpu_s"] > 0
+    assert figures["messages_per_item.sent"] > 3
+    assert figures["relative_cpu.watcher"] > 0
+    assert {"PATCH", "POST"} <= {r.verb for r in report.requests}
+    assert report.series.finished[-1] == COUNT
     finished = [w for w in report.writes if w.resource == "workloads/status" and "sluice" not in w.user]
     assert sum(w.count - w.failed for w in finished) >= COUNT
     assert "kube-controller-manager" not in {usage.name for usage in report.processes}
+
+
+async def test_a_workload_costs_no_more_than_its_budget() -> None:
+    """The benchmark that CI runs: ratios, of which none may be a fifth over its budget."""
+    console = Console(file=io.StringIO())
+    measured, report = await budget.ratios(console)
+    assert report.problems == ()
+    lines = budget.compare(measured, budget.read())
+    assert [f"{line.figure}: {line.value}, budget {line.budget}" for line in lines if not line.met] == []

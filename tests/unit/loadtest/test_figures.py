@@ -12,7 +12,7 @@ from loadtest.timeline import Timeline
 from loadtest.writes import Stamps
 from tests.unit.loadtest.items import item, started
 
-PLAN = Plan((), (Queue("q", "cq", 10_000, ()),), ())
+PLAN = Plan((), (Queue("ns", "cq", 10_000, ()),), ())
 
 
 def test_durations_count_from_the_request() -> None:
@@ -63,6 +63,10 @@ def test_a_pause_is_the_longest_time_without_an_admission_around_a_fault() -> No
     assert pauses(timelines, [Fault("kill", 10.0, 15.0)]) == {"pause_s.kill": pytest.approx(3.9)}
 
 
+def test_how_long_a_fault_itself_took_is_told_if_it_is_known() -> None:
+    assert pauses([], [Fault("restart", 10.0, 15.0, done=12.5)])["fault_s.restart"] == pytest.approx(2.5)
+
+
 def test_a_pause_begins_with_the_last_admission_and_lasts_while_nothing_comes() -> None:
     found = pauses(admitted_at(9.0), [Fault("kill", 10.0, 15.0), Fault("wipe", 20.0, 21.0)])
     assert found == {"pause_s.kill": pytest.approx(6.0), "pause_s.wipe": pytest.approx(12.0)}
@@ -80,8 +84,8 @@ def test_counts() -> None:
 
 
 def test_usage_is_what_admissions_occupied_of_the_quota() -> None:
-    half = Timeline(item("a", milli=5_000), occupied_s=10.0)
-    elsewhere = Timeline(item("b", queue_class="other", milli=5_000), occupied_s=10.0)
+    half = Timeline(item("a", milli=5_000), spans=[(0.0, 4.0), (4.0, 10.0)])
+    elsewhere = Timeline(item("b", queue_class="other", milli=5_000), spans=[(0.0, 4.0), (4.0, 10.0)])
     assert counts(PLAN, [half, elsewhere], began=0.0, ended=10.0)["usage.cq"] == pytest.approx(50)
 
 
@@ -96,3 +100,18 @@ def test_flat_names_every_number() -> None:
         f"start_ms.{n}": v
         for n, v in (("mean", 2.0), ("p50", 1.0), ("p90", 3.0), ("p95", 3.0), ("p99", 3.0), ("max", 3.0))
     }
+
+
+def test_waits_are_means_by_class() -> None:
+    waits = [("a", "small", 10.0), ("b", "small", 20.0), ("c", "large", 1.0), ("d", "large", None)]
+    all_ = [Timeline(item(name, class_name=class_), waited_s=waited) for name, class_, waited in waits]
+    found = counts(PLAN, all_, began=0.0, ended=1.0)
+    assert (found["wait_s.small"], found["wait_s.large"]) == (15.0, 1.0)
+
+
+def test_all_have_started_when_the_last_one_has() -> None:
+    found = counts(
+        PLAN, [Timeline(item("a"), started=12.0), Timeline(item("b"), admitted=15.5)], began=10.0, ended=20.0
+    )
+    assert (found["all_started_s"], found["unstarted"]) == (5.5, 0)
+    assert counts(PLAN, [Timeline(item("a"))], began=10.0, ended=20.0)["unstarted"] == 1

@@ -6,9 +6,10 @@ from itertools import count
 
 import pytest
 
-from loadtest.observation import Observation, Seen, SeenCondition, SeenSpec, SeenStatus
+from loadtest.changes import SeenCondition
+from loadtest.observation import Observation, Seen, SeenMeta, SeenSpec, SeenStatus, seen_decoder
 from loadtest.timeline import Timeline
-from shared.api.meta import ObjectMeta, OwnerReference
+from shared.api.meta import OwnerReference
 from shared.kube.client import KubeClient
 from tests.unit.loadtest.items import item
 
@@ -25,8 +26,8 @@ class Fixture:
             client,
             [self.a, self.b],
             with_jobs=with_jobs,
-            on_admitted=lambda t: self.told.append(f"admitted {t.item.name}"),
-            on_evicted=lambda t: self.told.append(f"evicted {t.item.name}"),
+            on_admitted=lambda t, _: self.told.append(f"admitted {t.item.name}"),
+            on_evicted=lambda t, _: self.told.append(f"evicted {t.item.name}"),
             clock=lambda: float(next(ticks)),
         )
 
@@ -42,13 +43,15 @@ def alone() -> Fixture:
 
 
 def job(name: str, *true: str, suspend: bool = False) -> Seen:
-    return Seen(ObjectMeta(namespace="ns", name=name, uid=f"uid-{name}"), SeenSpec(suspend), status(*true))
+    return Seen(SeenMeta(namespace="ns", name=name, uid=f"uid-{name}"), SeenSpec(suspend), status(*true))
 
 
-def workload(name: str, *true: str, owner: str = "") -> Seen:
+def workload(name: str, *true: str, owner: str = "", not_true: tuple[str, ...] = ()) -> Seen:
     owners = (OwnerReference(api_version="batch/v1", kind="Job", name=owner, uid=f"uid-{owner}", controller=True),)
     return Seen(
-        ObjectMeta(namespace="ns", name=name, owner_references=owners if owner else ()), SeenSpec(), status(*true)
+        SeenMeta(namespace="ns", name=name, owner_references=owners if owner else ()),
+        SeenSpec(),
+        SeenStatus((*status(*true).conditions, *(SeenCondition(type_, "False") for type_ in not_true))),
     )
 
 
@@ -116,7 +119,7 @@ def test_evictions_and_admissions_are_told_as_they_begin(alone: Fixture) -> None
     o.workload(workload("b", "QuotaReserved", "Admitted"))
     o.workload(workload("b", "QuotaReserved", "Admitted", "Evicted"))
     o.workload(workload("b", "QuotaReserved", "Admitted", "Evicted"))
-    o.workload(workload("b", "Evicted"))
+    o.workload(workload("b", "Evicted", "Admitted", not_true=("QuotaReserved",)))
     o.workload(workload("b", "QuotaReserved", "Admitted"))
     assert alone.told == ["admitted b", "evicted b", "admitted b"]
     assert (alone.b.evictions, o.started) == (1, 1)
@@ -127,3 +130,29 @@ def test_changes_are_announced(alone: Fixture) -> None:
     assert not alone.observation.changed.is_set()
     alone.observation.workload(workload("a", "QuotaReserved", "Admitted"))
     assert alone.observation.changed.is_set()
+
+
+def test_what_each_change_was_for_is_counted(alone: Fixture) -> None:
+    o = alone.observation
+    for true in ((), ("QuotaReserved", "Admitted"), ("QuotaReserved", "Admitted", "Finished")):
+        o.workload(workload("a", *true))
+    assert o.purposes == {"creation": 1, "admission": 1, "finish": 1}
+
+
+def test_the_wait_is_told_by_the_times_of_the_object_and_by_its_first_admission(alone: Fixture) -> None:
+    def state(admitted_at: str) -> Seen:
+        return seen_decoder.decode(
+            b'{"metadata": {"namespace": "ns", "name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}, "status": {"conditions": ['
+            b'{"type": "Admitted", "status": "True", "lastTransitionTime": "%s"}]}}' % admitted_at.encode()
+        )
+
+    alone.observation.workload(state("2026-01-01T00:01:05Z"))
+    alone.observation.workload(workload("a", "Evicted"))
+    alone.observation.workload(state("2026-01-01T00:02:00Z"))
+    assert alone.a.waited_s == 65
+
+
+def test_an_object_without_times_tells_no_wait(alone: Fixture) -> None:
+    alone.observation.workload(workload("a", "Admitted"))
+    assert alone.a.admitted
+    assert alone.a.waited_s is None

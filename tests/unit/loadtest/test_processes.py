@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 
-from loadtest.processes import ProcessUsage, busy_s
+import psutil
+
+from loadtest.processes import ProcessUsage, Sample, busy_s
 
 BURN = "import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass\nprint('done', flush=True); input()"
 
@@ -62,3 +64,31 @@ def test_the_machine_is_busier_after_work() -> None:
             process.kill()
     # The kernel counts in ticks of a hundredth of a second.
     assert busy_s() - before > 0.15
+
+
+PARENT = f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {BURN!r}], stdin=subprocess.PIPE); child.wait()"
+
+
+def test_children_count_with_their_parent_if_they_are_asked_for() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
+        try:
+            wait_done(parent)
+            whole = ProcessUsage(lambda: {"parent": parent.pid}, tree=("parent",))
+            alone = ProcessUsage(lambda: {"parent": parent.pid})
+            for usage in (whole, alone):
+                usage.look()
+        finally:
+            for child in psutil.Process(parent.pid).children():
+                child.kill()
+            parent.kill()
+    (with_child,), (only,) = whole.usage(), alone.usage()
+    assert with_child.starts == only.starts == 1
+    assert with_child.peak_mib > only.peak_mib * 1.3
+
+
+def test_memory_together_is_that_of_one_moment() -> None:
+    usage = ProcessUsage(dict)
+    usage.samples["a"] = [Sample(1.0, 0.0, 100.0), Sample(2.0, 0.0, 10.0)]
+    usage.samples["b"] = [Sample(1.0, 0.0, 5.0), Sample(2.0, 0.0, 50.0)]
+    assert usage.peak_together_mib(("a", "b")) == 105.0
+    assert usage.peak_together_mib(()) == 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from loadtest.generator import plan
@@ -33,9 +34,11 @@ def test_every_shipped_shape_makes_items_with_different_names(name: str) -> None
     assert keys
     assert len(set(keys)) == len(keys)
     if shape.faults:
-        assert {t.figure for t in shape.thresholds} == {f"pause_s.{fault}" for fault in shape.faults}
+        judged = {t.figure for t in shape.thresholds}
+        assert all(judged & {f"pause_s.{fault}", f"fault_s.{fault}"} for fault in shape.faults)
     else:
-        assert any(t.figure == "unfinished" and t.max == 0 for t in shape.thresholds)
+        left = "unfinished" if shape.ends == "finished" else "unstarted"
+        assert any(t.figure == left and t.max == 0 for t in shape.thresholds)
 
 
 def test_recovery_has_ten_thousand_that_wait() -> None:
@@ -54,6 +57,65 @@ def test_latency_demands_what_was_promised() -> None:
     assert limits["start_ms.p50"] == 80
     assert limits["start_ms.p99"] == 250
     assert limits["writes_per_item.path"] == 5
+
+
+def by_class(name: str) -> dict[str, tuple[int, int, float]]:
+    """(items, milli-cpu, seconds of run time) of each class of a shape."""
+    found: dict[str, tuple[int, int, float]] = {}
+    for item in plan(load(name)).items:
+        count = found.get(item.class_name, (0, 0, 0.0))[0]
+        found[item.class_name] = (count + 1, item.milli, item.runtime_s)
+    return found
+
+
+def test_baseline_is_the_one_of_kueues_suite() -> None:
+    assert by_class("baseline") == {
+        "small": (10_500, 1_000, 0.2),
+        "medium": (3_000, 5_000, 0.5),
+        "large": (1_500, 20_000, 1.0),
+    }
+    planned = plan(load("baseline"))
+    assert len(planned.queues) == 30
+    assert {queue.cohort for queue in planned.queues} == {f"cohort-{n}" for n in range(5)}
+    assert {(queue.nominal_milli, queue.most_milli) for queue in planned.queues} == {(20_000, 120_000)}
+    last = {name: max(i.due_s for i in planned.items if i.class_name == name) for name in by_class("baseline")}
+    assert last == {"small": 35.0, "medium": 50.0, "large": 60.0}
+    # 66 s of each queue's nominal quota.
+    work = sum(item.milli * item.runtime_s for item in planned.items if item.namespace == planned.queues[0].name)
+    assert work / planned.queues[0].nominal_milli == pytest.approx(66)
+
+
+def test_large_scale_is_the_one_of_kueues_suite() -> None:
+    assert by_class("large-scale") == {
+        "small": (35_000, 1_000, 0.15),
+        "medium": (11_000, 5_000, 0.35),
+        "large": (4_000, 20_000, 0.7),
+    }
+    assert len(plan(load("large-scale")).queues) == 1_000
+
+
+def test_burst_is_2000_jobs_without_pods_by_20_clients_at_once() -> None:
+    shape = load("burst")
+    planned = plan(shape)
+    assert (shape.kind, shape.clients, shape.ends, len(planned.queues)) == ("Job", 20, "started", 1)
+    assert {(item.due_s, item.milli) for item in planned.items} == {(0.0, 0)}
+    assert len(planned.items) == 2_000
+    spec = msgspec.json.decode(planned.items[0].body)["spec"]
+    assert spec["parallelism"] == 0
+    assert "completions" not in spec
+
+
+def test_deep_queue_has_100000_that_wait() -> None:
+    assert len(plan(load("deep-queue")).items) == 100_000
+
+
+def test_the_goals_of_baseline_are_judged() -> None:
+    limits = {t.figure: t.max for t in load("baseline").thresholds}
+    assert limits["wall_s"] == 180
+    assert (limits["wait_s.large"], limits["wait_s.medium"], limits["wait_s.small"]) == (15, 45, 100)
+    assert limits["api_writes.per_admission"] == 1.05
+    assert limits["api_writes.informational_per_s"] == 30
+    assert limits["services.cpu_s"] == 75
 
 
 def test_small_is_1000_workloads_in_6_queues() -> None:

@@ -432,15 +432,58 @@ async def test_a_workload_that_breaks_the_cycle_stops_nobody_else(
         await harness.check(scheduler)
 
 
-async def test_changes_are_looked_at_together_after_a_fruitless_batch_only(harness: Harness) -> None:
+async def test_room_for_one_more_is_not_enough_once_k_was_reached(harness: Harness) -> None:
+    scheduler = harness.scheduler(SchedulerSettings(max_unsettled=8, retry_delay_s=0.0))
+    async with harness.running(scheduler):
+        await harness.put(*(workload(f"w{i}", "100m", created=i) for i in range(12)))
+        await until(lambda: len(harness.admits()) == 8)
+        admits = harness.identified_admits()
+        await harness.apply(admits[:1])
+        await until(lambda: scheduler.state.assumptions.spending == 7)
+        await quiet()
+        assert len(harness.admits()) == 8
+        await harness.apply(admits[1:2])
+        await until(lambda: len(harness.admits()) == 10)
+        # Where K was not reached again, one change is enough.
+        await harness.apply(harness.identified_admits()[2:])
+        await until(lambda: len(harness.admits()) == 12)
+        await harness.put(workload("last", "100m", created=99))
+        await until(lambda: len(harness.admits()) == 13)
+
+
+@pytest.mark.parametrize(("behind", "waits"), [(64, 2.5), (1, 5.0)])
+async def test_changes_after_an_admission_wait_for_each_other_longer_if_the_gateway_is_behind(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, behind: int, waits: float
+) -> None:
+    monkeypatch.setattr("services.scheduler.service.BEHIND", behind)
+    scheduler = harness.scheduler(SchedulerSettings(retry_delay_s=5.0))
+    async with harness.running(scheduler):
+        await harness.put(workload("a", "1"))
+        await until(lambda: len(harness.admits()) == 1)
+        await harness.put(workload("b", "1"))
+        harness.now += waits - 0.1
+        await harness.put(workload("c", "1"))
+        await until(lambda: scheduler.state.objects.version("workload", "ns/c") > 0)
+        await quiet()
+        assert len(harness.admits()) == 1
+        harness.now += 0.2
+        await harness.put(workload("d", "1"))
+        await until(lambda: len(harness.admits()) == 4)
+        batches = [item.entry for item in harness.broker.log() if isinstance(item.entry, Batch)]
+        assert [len(batch.decisions) for batch in batches] == [1, 3]
+
+
+async def test_changes_are_looked_at_together_longest_after_a_fruitless_batch(harness: Harness) -> None:
     scheduler = harness.scheduler(SchedulerSettings(retry_delay_s=5.0))
     async with harness.running(scheduler):
         await harness.put(workload("a", "1"))
         await until(lambda: len(harness.admits()) == 1)
         await harness.apply(harness.identified_admits())
         await until(lambda: scheduler.state.assumptions.spending == 0)
+        harness.now += 2.5
         await harness.put(workload("b", "1"))
         await until(lambda: len(harness.admits()) == 2)
+        harness.now += 2.5
         await harness.put(workload("big", "9"))
         await until(lambda: harness.reports("ns/big"))
         await harness.put(workload("c", "1"))

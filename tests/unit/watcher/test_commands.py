@@ -1,5 +1,7 @@
 """Every command: what it writes, when it writes nothing, when it is refused; one outcome each, and the command is gone."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -424,3 +426,25 @@ async def test_a_workload_that_is_evicted_is_not_evicted_again_but_its_back_off_
     await twice(world, c.Evict(**WHO, reason="Deactivated", message="x", clear_requeue_state=True))
     assert world.condition("Evicted") == ("True", "Because")
     assert "requeueState" not in world.workload()["status"]
+
+
+async def test_a_queue_that_opens_or_closes_does_not_wait_for_the_budget_and_numbers_do(world: World) -> None:
+    budget = asyncio.Event()
+
+    class Closed:
+        @contextlib.asynccontextmanager
+        async def spend(self) -> AsyncIterator[None]:
+            await budget.wait()
+            yield
+
+    world.gateway._commands._queues.budget = Closed()
+    world.load("clusterqueue", {"metadata": metadata("cq"), "spec": {}})
+    await world.command(queue_status("clusterqueue", "cq", pending=1))
+    before = writes(world)
+    numbers = asyncio.create_task(world.command(queue_status("clusterqueue", "cq", pending=2)))
+    await world.until(lambda: bool(world.gateway._commands._queues.waiting))
+    assert not numbers.done()
+    assert writes(world) == before
+    budget.set()
+    assert (await numbers).status == "applied"
+    assert writes(world) == before + 1

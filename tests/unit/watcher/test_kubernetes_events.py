@@ -112,6 +112,21 @@ async def test_an_event_without_answer_is_tried_again(written: Written) -> None:
 
 def test_too_many_are_dropped_and_counted() -> None:
     made = Written()
-    for number in range(4100):
+    for number in range(1028):
         made.recorder.emit(WORKLOAD, "Normal", "X", str(number), controller="c")
     assert made.recorder.dropped == 4
+
+
+async def test_what_waited_for_a_minute_is_not_told_any_more() -> None:
+    made = Written()
+    made.recorder.emit(WORKLOAD, "Normal", "Old", "note", controller="c")
+    made.clock.pass_(60.5)
+    made.recorder.emit(WORKLOAD, "Normal", "New", "note", controller="c")
+    task = asyncio.create_task(made.recorder.run())
+    try:
+        await made.after(1)
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    assert [event["reason"] for event in made.api.created("events")] == ["New"]
+    assert made.recorder.dropped == 1

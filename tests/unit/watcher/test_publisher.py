@@ -325,3 +325,36 @@ async def test_labels_and_annotations_travel_only_where_they_are_read() -> None:
     assert found.labels == {"team": "a"}
     assert found.annotations == {"example.com/cost": "red", names.PRIORITY_BOOST: "3"}
     assert local.labels == {}
+
+
+async def test_changes_after_a_batch_wait_for_each_other() -> None:
+    world = World()
+    await world.bus.ensure_streams()
+    world.publisher = Publisher(
+        world.bus,
+        world.store,
+        acknowledged=lambda *about: world.acknowledged.append(about),
+        unprojectable=lambda *_: None,
+        lost=world.lost.append,
+        gather_s=0.2,
+    )
+    world.store.subscribe(world.publisher.changed)
+    task = asyncio.create_task(world.publisher.run())
+    try:
+        await world.publisher.refill()
+        world.bus.puts.clear()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        world.store.put(read("resourceflavor", raw(flavor("first", version=30))))
+        await until(lambda: len(world.bus.puts) == 1)
+        # After a silence nobody waits.
+        assert loop.time() - began < 0.15
+        for number in range(3):
+            world.store.put(read("resourceflavor", raw(flavor(f"later{number}", version=31 + number))))
+            await asyncio.sleep(0)
+        await until(lambda: len(world.acknowledged) == 4)
+        assert loop.time() - began >= 0.2
+        assert [len(batch) for batch in world.bus.puts] == [1, 3]
+    finally:
+        task.cancel()
+        await asyncio.wait({task})

@@ -57,7 +57,7 @@ class World:
             store=self.store,
             client=self.api.client,
             bus=self.broker.gateway(purge_grace_s=0),
-            settings=WatcherSettings(instance="test", lane_workers=4, status_per_s=1e6, events_per_s=1e6),
+            settings=WatcherSettings(instance="test", lane_workers=4, status_per_s=1e6, events_per_s=1e6, gather_s=0.0),
             tracer=NoOpTracer(),
             metrics=CollectorRegistry(),
             now=self.clock,
