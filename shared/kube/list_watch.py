@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -162,9 +162,14 @@ class ListWatch(Generic[T]):
         self._timing = timing or Timing()
         self._relist = asyncio.Event()
         self._version: int | None = None
+        self._waiting: asyncio.Timeout | None = None
+        """Around the wait for the next step of the watch."""
 
     def relist(self) -> None:
         """Forget where the watch stands and list again, now. The next `Listed` is of a list that began after this call."""
+        if self._waiting is not None and not self._relist.is_set():
+            # Ends the wait now; a task for each step that could be left behind would cost more than reading it.
+            self._waiting.reschedule(0.0)
         self._relist.set()
 
     async def run(self) -> AsyncGenerator[list[Item[T]], None]:
@@ -306,32 +311,19 @@ class ListWatch(Generic[T]):
 
     async def _until_relist(self, steps: AsyncIterator[list[Item[T]]]) -> AsyncIterator[list[Item[T]]]:
         """The steps, until they end or `relist()` is called."""
-        woken = asyncio.ensure_future(self._relist.wait())
-        step: asyncio.Future[list[Item[T]]] | None = None
-        try:
-            while True:
-                step = asyncio.ensure_future(anext(steps))
-                await asyncio.wait({step, woken}, return_when=asyncio.FIRST_COMPLETED)
-                if not step.done():
-                    return
-                try:
-                    items = step.result()
-                except StopAsyncIteration:
-                    return
-                yield items
-        finally:
-            await _end([task for task in (woken, step) if task is not None])
-
-
-async def _end(tasks: list[asyncio.Future[Any]]) -> None:
-    """Cancel and wait, without swallowing a cancellation of the caller as `await task` under a suppress would."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
-    for task in tasks:
-        if not task.cancelled():
-            # Whatever went wrong in the last moment is of a watch that is over.
-            task.exception()
+        while not self._relist.is_set():
+            try:
+                async with asyncio.timeout(None) as self._waiting:
+                    items = await anext(steps)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                if not self._relist.is_set():
+                    raise
+                return
+            finally:
+                self._waiting = None
+            yield items
 
 
 class _Pause:

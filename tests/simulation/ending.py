@@ -28,7 +28,8 @@ from tests.simulation.invariants import (
 from tests.simulation.scenario import Manifest, every, find
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Slot, World
+    from tests.simulation.slots import Slot
+    from tests.simulation.world import World
 
 Unfinished = tuple[str, str, tuple[str, ...]]
 """(name of the promise, what is missing, keys)."""

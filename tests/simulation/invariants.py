@@ -47,6 +47,7 @@ SOUND_STATE = "kept state is sound"
 PENDING_THAT_FITS = "pending that fits is admitted"
 NOTHING_LOST = "nothing lost"
 ALL_SETTLED = "everything settles"
+SHARED_UNCHANGED = "a message stays as it was sent"
 NO_CRASH = "no crash"
 
 

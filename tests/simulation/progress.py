@@ -43,7 +43,7 @@ def shown(
             now = clock()
             if not console.is_terminal and now - told >= LINE_EVERY_S:
                 told = now
-                console.print(line(count, total, what, failed, now - begun), highlight=False)
+                console.print(line(count, total, what, failed, now - begun), highlight=False, soft_wrap=True)
             yield result
 
 

@@ -30,6 +30,8 @@ class Forest:
         self._limits: dict[str, dict[FlavorResource, _Limits]] = {}
         self._parent: dict[str, str] = {}
         self._children: dict[str, list[str]] = {}
+        self._gives: dict[tuple[str, FlavorResource], tuple[int, int]] = {}
+        """What `_own_and_lent` has answered: a forest does not change, and it is asked again at every decision."""
         for name, queue in queues.items():
             self._add(f"queue {name}", queue, queue.cohort)
         for name, cohort in cohorts.items():
@@ -79,7 +81,8 @@ class Forest:
                 allowed, used = self._allowed(node, cell), self._used(node, usage, cell)
                 if allowed is not None and used > allowed:
                     return f"{node} uses {used} of {'/'.join(cell)}, allowed are {allowed}"
-                if used <= self._own(node, cell) - self._lent(node, cell):
+                own, lent = self._own_and_lent(node, cell)
+                if used <= own - lent:
                     # It fits into what the node keeps for itself, whatever goes on above it.
                     break
                 node = self._parent.get(node)
@@ -88,28 +91,29 @@ class Forest:
     def _of(self, node: str, cell: FlavorResource) -> _Limits:
         return self._limits.get(node, {}).get(cell, _Limits())
 
-    def _own(self, node: str, cell: FlavorResource) -> int:
-        """What the node has to give: its own quota and what its children lend."""
-        return self._of(node, cell).nominal + sum(self._lent(child, cell) for child in self._children.get(node, ()))
-
-    def _lent(self, node: str, cell: FlavorResource) -> int:
-        lending = self._of(node, cell).lending
-        own = self._own(node, cell)
-        return own if lending is None else min(own, lending)
+    def _own_and_lent(self, node: str, cell: FlavorResource) -> tuple[int, int]:
+        """(what the node has to give: its own quota and what its children lend; how much of it its parent may give to others)"""
+        known = self._gives.get((node, cell))
+        if known is None:
+            limits = self._of(node, cell)
+            own = limits.nominal + sum(self._own_and_lent(child, cell)[1] for child in self._children.get(node, ()))
+            lent = own if limits.lending is None else min(own, limits.lending)
+            known = self._gives[node, cell] = (own, lent)
+        return known
 
     def _used(self, node: str, usage: Callable[[str], Usage], cell: FlavorResource) -> int:
         used = usage(node.removeprefix("queue ")).get(cell, 0) if node.startswith("queue ") else 0
         for child in self._children.get(node, ()):
-            kept = self._own(child, cell) - self._lent(child, cell)
-            used += max(0, self._used(child, usage, cell) - kept)
+            own, lent = self._own_and_lent(child, cell)
+            used += max(0, self._used(child, usage, cell) - (own - lent))
         return used
 
     def _allowed(self, node: str, cell: FlavorResource) -> int | None:
         """None: nothing but its parents limits it."""
         if node not in self._parent:
-            return self._own(node, cell)
+            return self._own_and_lent(node, cell)[0]
         borrowing = self._of(node, cell).borrowing
-        return None if borrowing is None else self._own(node, cell) + borrowing
+        return None if borrowing is None else self._own_and_lent(node, cell)[0] + borrowing
 
 
 def _units(resource: str, amount: str | None) -> int | None:

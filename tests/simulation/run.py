@@ -19,7 +19,7 @@ from tests.simulation.generators import mixed
 from tests.simulation.progress import shown
 from tests.simulation.scenario import Scenario
 from tests.simulation.shortest import shortest
-from tests.simulation.world import Report, simulate
+from tests.simulation.simulation import Report, simulate
 
 LEAST_WORKLOADS = 200
 LEAST_STEPS = 2000

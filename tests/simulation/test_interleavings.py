@@ -16,7 +16,8 @@ from shared.events.decisions import Preempt
 from tests.integration.stack.manifests import API, cluster_queue, flavor, job, local_queue, priority_class
 from tests.simulation.run import told
 from tests.simulation.scenario import CHECK, NAMESPACES, SERVICES, Manifest, Scenario, Step
-from tests.simulation.world import Report, World, simulate
+from tests.simulation.simulation import Report, simulate
+from tests.simulation.world import World
 
 HERE = NAMESPACES[0]
 SLOTS = tuple(f"{service}-0" for service in SERVICES if service != "provisioning_request")

@@ -1,53 +1,21 @@
 """All services in one process: the production code of each, over a simulated API server and a simulated NATS, in virtual time.
 
-A `Slot` is where one replica of a service runs: it can be killed at any point of any call, paused, cut off, given another clock, and comes back with its
-memory lost. `World.run` takes one `Scenario` from its first object to rest, and hands back what broke, if anything did.
+Each replica runs in a `Slot`: it can be killed at any point of any call, paused, cut off, given another clock, and comes back with its memory lost.
+`World.run` takes one `Scenario` from its first object to rest; what broke, if anything did, is in its `invariants`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
-from functools import lru_cache
 from random import Random
 from typing import Any
-from unittest import mock
 
-import msgspec
-from opentelemetry.trace import NoOpTracer
-from prometheus_client import CollectorRegistry
-
-import services.preemptor.service as preemptor_service
-import services.scheduler.__main__ as scheduler_main
-import services.scheduler.metrics as scheduler_metrics
-import services.watcher.service as watcher_service
-from services.preemptor.service import serve as serve_preemptor
-from services.preemptor.settings import PreemptorSettings
-from services.provisioning_request.service import serve as serve_provisioning
-from services.provisioning_request.settings import ProvisioningSettings
-from services.queue_manager.service import serve as serve_queue_manager
-from services.queue_manager.settings import QueueManagerSettings
-from services.scheduler.service import Scheduler
-from services.scheduler.settings import SchedulerSettings
-from services.watcher import apply
-from services.watcher.public_events import PublicEvents
-from services.watcher.settings import WatcherSettings
-from services.watcher.store import Change, Store
-from services.webhook.handlers import Handler, Handlers
-from services.webhook.known_objects import KINDS as WEBHOOK_KINDS
-from services.webhook.known_objects import KnownObjects
+from services.watcher.store import Store
 from services.webhook.service import respond
-from services.webhook.settings import WebhookSettings
-from shared.bus.interface import Bus, CaughtUp
-from shared.config.configuration import Configuration, Configured
-from shared.config.settings import BaseSettings
-from shared.events import decisions, objects, outcomes
-from shared.kube.client import KubeClient
 from shared.kube.lease import LeaseLost
 from shared.kube.resources import (
     ADMISSION_CHECKS,
@@ -59,25 +27,22 @@ from shared.kube.resources import (
     RESOURCE_FLAVORS,
     WORKLOAD_PRIORITY_CLASSES,
 )
-from shared.runtime import collector
-from shared.runtime.health import Health
-from shared.runtime.service import Context
-from shared.state import open_commands
-from shared.testing.link import Link, Way
+from shared.testing.link import Way
 from shared.testing.simulated_api import Call, SimulatedApi, shipped_webhooks
 from shared.testing.simulated_api import Fault as ApiFault
 from shared.testing.simulated_bus import Fault as BusFault
 from shared.testing.simulated_bus import Publish, SimulatedBroker
-from shared.testing.virtual_time import CURRENT, Process, VirtualTimeLoop, machine, unheard
+from shared.testing.virtual_time import CURRENT, Process, VirtualTimeLoop
 from tests.simulation import ending, faults
 from tests.simulation.controllers import Controllers
-from tests.simulation.invariants import NO_CRASH, Invariants, Violation
+from tests.simulation.invariants import NO_CRASH, Invariants
 from tests.simulation.scenario import NAMESPACES as TEAMS
 from tests.simulation.scenario import SYSTEM, Scenario, Step
+from tests.simulation.slots import GATEWAY_USER, Slot
 from tests.simulation.story import Story
 from tests.simulation.users import Users
+from tests.simulation.wiring import wiring
 
-GATEWAY_USER = "system:serviceaccount:kueue-system:sluice-watcher"
 _RESOURCES = {
     resource.kind: resource
     for resource in (
@@ -90,134 +55,11 @@ _RESOURCES = {
         WORKLOAD_PRIORITY_CLASSES,
     )
 }
-_CONFIGURED = {True: Configured(), False: Configured(configuration=Configuration(wait_for_pods_ready=None))}
 REST_S = 240.0
 """How long after the last fault everything may take to come to rest: longer than the longest back-off of anything."""
 _LOOK_S = 2.0
 _LOOKS_AT_STATES = 20
 STOP_S = 5.0
-
-
-class Report(msgspec.Struct, frozen=True):
-    """What became of a scenario. `digest` is the same for the same seed, whatever the machine."""
-
-    scenario: Scenario
-    violations: tuple[Violation, ...]
-    faults: Counter[str]
-    steps: int
-    """Commits of the API server, messages that streams took, answers and batches of events that set out."""
-    workloads: int
-    seconds: float
-    """Virtual ones."""
-    digest: str
-    story: tuple[str, ...] = ()
-    admissions: int = 0
-    evictions: int = 0
-    processor_s: float = 0.0
-    """Real seconds of one core."""
-
-
-class SimulatedContext(Context[Any]):
-    """A context whose clock is the slot's."""
-
-    def __init__(self, slot: Slot, settings: BaseSettings, bus: Bus) -> None:
-        configured = _CONFIGURED[slot.world.scenario.pods_ready]
-        super().__init__(slot.service, settings, bus, slot.health, CollectorRegistry(), NoOpTracer(), configured)
-        self._slot = slot
-
-    def now(self) -> float:
-        return self._slot.wall()
-
-
-class Slot:
-    """Where one replica runs; `start` begins a process, of which any number follow each other here."""
-
-    def __init__(self, world: World, name: str) -> None:
-        self.world = world
-        self.name = name
-        self.service = name.rpartition("-")[0]
-        self.skew = 0.0
-        """Seconds by which its clock is wrong."""
-        self.starts = 0
-        self.process: Process | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.health = Health()
-        self.api: Link | None = None
-        self.bus: Link | None = None
-        self.delays: dict[str, tuple[float, float]] = {"api": (0.001, 0.01), "bus": (0.0005, 0.008)}
-        self.armed: tuple[str, str, float] | None = None
-        """(way, part of what passes, seconds to stay away): at that passage it is killed."""
-        self.store: Store | None = None
-        self.scheduler: Scheduler | None = None
-        self.reviews: dict[str, Handler] = {}
-
-    def wall(self) -> float:
-        """Seconds since the epoch by its clock."""
-        return self.world.loop.wall() + self.skew
-
-    @property
-    def runs(self) -> bool:
-        """Is there a process, paused or not?"""
-        return self.process is not None
-
-    def start(self) -> None:
-        """A new process with nothing in its memory."""
-        if self.process is not None:
-            return
-        self.starts += 1
-        process = self.process = Process(f"{self.name}#{self.starts}")
-        self.health = Health()
-        self.store = self.scheduler = None
-        self.reviews = {}
-        self.api, self.bus = self._link("api"), self._link("bus")
-        self.task = self.world.loop.spawn(process, self._main())
-        self.task.add_done_callback(lambda task: self.world.ended(self, process, task), context=self.world.context)
-
-    def _link(self, which: str) -> Link:
-        return Link(
-            Random(self.world.draw.getrandbits(64)),
-            delay_s=self.delays[which],
-            passing=lambda way, what: self.world.passing(self, way, what),
-        )
-
-    async def _main(self) -> None:
-        world, service = self.world, self.service
-        bus: Bus = world.broker.gateway(self.bus) if service == "watcher" else world.broker.bus(service, self.bus)
-        settings, serve = world.wiring[service]
-        if service == "watcher":
-            settings = msgspec.structs.replace(settings, instance=f"{self.name}-{self.starts}")
-        await serve(SimulatedContext(self, settings, bus))
-
-    async def serve_webhook(self, ctx: Context[WebhookSettings]) -> None:
-        """The webhook without its HTTPS: what it answers is asked for by the API server's hook."""
-        client = self.client(timeout_s=ctx.settings.api_timeout_s)
-        known = KnownObjects(client)
-        self.reviews = Handlers(ctx.settings, known, client, ctx.configured).routes()
-        async for items in ctx.bus.feed(kinds=WEBHOOK_KINDS):
-            for item in items:
-                known.apply(item)
-                if isinstance(item, CaughtUp):
-                    ctx.health.ready(True)
-
-    def client(self, timeout_s: float) -> KubeClient:
-        """A client of this process."""
-        user = GATEWAY_USER if self.service == "watcher" else f"system:serviceaccount:{SYSTEM}:sluice-{self.service}"
-        return self.world.api.client(self.api, user=user, timeout_s=timeout_s)
-
-    def forget(self) -> None:
-        """The process is gone."""
-        process, self.process, self.task = self.process, None, None
-        self.armed = None
-        self.reviews = {}
-        if process is None:
-            return
-        self.world.loop.kill_process(process)
-        for link in (self.api, self.bus):
-            if link is not None:
-                link.kill()
-
-
-Wiring = dict[str, tuple[BaseSettings, Callable[[Any], Coroutine[Any, Any, None]]]]
 
 
 class World:
@@ -237,7 +79,7 @@ class World:
         self.stored = 0
         self.passed = 0
         self.failed = asyncio.Event()
-        self.wiring = self._wiring()
+        self.wiring = wiring(scenario, lambda ctx: self.current().serve_webhook(ctx))
         self.slots = {name: Slot(self, name) for name in scenario.slots}
         self.users = Users(
             self.api,
@@ -259,31 +101,6 @@ class World:
         self._api_faults: list[tuple[float, Callable[[Call], ApiFault | None]]] = []
         self._bus_faults: list[tuple[float, Callable[[Publish], BusFault | None]]] = []
         self._tasks: set[asyncio.Future[None]] = set()
-
-    def _wiring(self) -> Wiring:
-        scenario = self.scenario
-        fair = scenario.fair_sharing
-        watcher = WatcherSettings(
-            manage_certificates=False, events_per_s=0.2, events_burst=1, status_per_s=5.0, status_burst=5
-        )
-        scheduler = SchedulerSettings(
-            # Wall clock time means nothing here: how much a batch holds is bounded by its size.
-            cycle_budget_s=1e9,
-            batch_decisions=16,
-            max_unsettled=scenario.max_unsettled,
-            fair_sharing=fair,
-            retry_delay_s=0.25,
-            reports_per_s=1.0,
-            report_burst=5,
-        )
-        return {
-            "watcher": (watcher, watcher_service.serve),
-            "scheduler": (scheduler, scheduler_main.serve),
-            "queue_manager": (QueueManagerSettings(fair_sharing=fair, status_interval_s=5.0), serve_queue_manager),
-            "preemptor": (PreemptorSettings(victim_timeout_s=10.0), serve_preemptor),
-            "provisioning_request": (ProvisioningSettings(), serve_provisioning),
-            "webhook": (WebhookSettings(), lambda ctx: self.current().serve_webhook(ctx)),
-        }
 
     # --- a run -----------------------------------------------------------------------------------------------------
 
@@ -543,118 +360,3 @@ class World:
         now = self.loop.time()
         self._bus_faults = [entry for entry in self._bus_faults if entry[0] > now]
         return next((found for _, fault in self._bus_faults if (found := fault(publish)) is not None), None)
-
-
-class _Uncounted:
-    """In the place of a metric: nobody reads them here, and counting costs as much as the webhook."""
-
-    def labels(self, *_: Any, **__: Any) -> _Uncounted:
-        return self
-
-    def inc(self, *_: Any) -> None: ...
-    def set(self, *_: Any) -> None: ...
-    def observe(self, *_: Any) -> None: ...
-    def set_function(self, *_: Any) -> None: ...
-    def clear(self) -> None: ...
-
-
-_UNCOUNTED = _Uncounted()
-
-
-def _metric(*_: Any, **__: Any) -> _Uncounted:
-    return _UNCOUNTED
-
-
-def _remembering(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """What is decoded is immutable, so all readers of a message may share it."""
-    return lru_cache(maxsize=1024)(decode)
-
-
-def _untold(_: PublicEvents, __: Change) -> None:
-    """The world is not told."""
-
-
-@contextlib.contextmanager
-def wired(world: World) -> Iterator[None]:
-    """While it lasts, the services' ways out of the process lead into the world."""
-
-    async def connect(*_: Any, timeout_s: float, **__: Any) -> KubeClient:
-        return world.current().client(timeout_s)
-
-    class SeenStore(Store):
-        def __init__(self) -> None:
-            super().__init__()
-            world.current().store = self
-
-    class SeenScheduler(Scheduler):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, clock=world.loop.time, **kwargs)
-            world.current().scheduler = self
-
-    with contextlib.ExitStack() as patched:
-        for module in (watcher_service, apply, open_commands, scheduler_metrics, preemptor_service):
-            for name in ("Counter", "Gauge", "Histogram"):
-                if hasattr(module, name):
-                    patched.enter_context(mock.patch.object(module, name, _metric))
-        for codec in (objects.codec, outcomes.codec, decisions.codec):
-            patched.enter_context(mock.patch.object(codec, "decode", _remembering(codec.decode)))
-        patched.enter_context(mock.patch.object(watcher_service, "connect", connect))
-        patched.enter_context(mock.patch.object(watcher_service, "Store", SeenStore))
-        patched.enter_context(mock.patch.object(scheduler_main, "Scheduler", SeenScheduler))
-        patched.enter_context(mock.patch.object(collector, "expect_large_state"))
-        patched.enter_context(mock.patch.object(collector, "state_is_loaded"))
-        if not world.scenario.public_events:
-            patched.enter_context(mock.patch.object(PublicEvents, "changed", _untold))
-        yield
-
-
-def simulate(scenario: Scenario, look: Callable[[World], None] = lambda world: None) -> Report:
-    """Run a scenario; the same one gives the same report. `look` is shown the world at its end."""
-    before = logging.root.manager.disable
-    began = time.process_time()
-    logging.disable(logging.CRITICAL)
-    try:
-        with unheard():
-            report = _simulate(scenario, look)
-        return msgspec.structs.replace(report, processor_s=time.process_time() - began)
-    finally:
-        logging.disable(before)
-
-
-def _simulate(scenario: Scenario, look: Callable[[World], None]) -> Report:
-    loop = VirtualTimeLoop(Random(f"loop {scenario.seed}"))
-    asyncio.set_event_loop(loop)
-    try:
-        with machine(loop, scenario.seed):
-            world = loop.run_until_complete(_run(scenario, loop))
-            look(world)
-            return _report(world)
-    finally:
-        loop.close()
-        asyncio.set_event_loop(None)
-
-
-async def _run(scenario: Scenario, loop: VirtualTimeLoop) -> World:
-    world = World(scenario, loop)
-    with wired(world):
-        await world.run()
-    return world
-
-
-def _report(world: World) -> Report:
-    found = tuple(world.invariants.violations)
-    story: tuple[str, ...] = ()
-    if found:
-        story = tuple(world.story.lines(found[0].keys, until=found[0].at))
-    return Report(
-        scenario=world.scenario,
-        violations=found,
-        faults=world.faults,
-        steps=len(world.api.history) + world.stored + world.passed,
-        workloads=len(world.users.jobs) + len(world.users.workloads),
-        seconds=world.loop.time(),
-        digest=ending.digest(world),
-        story=story,
-        admissions=world.invariants.reservations,
-        evictions=world.invariants.evictions,
-    )

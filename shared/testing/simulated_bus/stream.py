@@ -58,6 +58,7 @@ class SimulatedStream:
 
     def __init__(self, config: StreamConfig, *, created: str) -> None:
         self.config = config
+        self.name = config.name
         self.created = created
         self.first = 0
         self.last = 0
@@ -73,10 +74,6 @@ class SimulatedStream:
         """When each message that ages is too old."""
         self._undo: deque[tuple[int, str, StoredMessage | None, float]] = deque(maxlen=REMEMBERED)
         """(sequence, message id, what it replaced, when that is too old)"""
-
-    @property
-    def name(self) -> str:
-        return self.config.name
 
     def newest(self, subject: str) -> StoredMessage | None:
         """The last message of a subject that is still there."""
