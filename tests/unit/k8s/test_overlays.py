@@ -134,7 +134,8 @@ def test_policies_let_through_what_is_needed_and_no_more(folder: str) -> None:
             assert _admitted(folder, labels, ports, ports["health"], stranger), name
         assert not _admitted(folder, labels, ports, 9999, stranger), name
     webhook, webhook_ports = pods["sluice-webhook"]
-    assert _admitted(folder, webhook, webhook_ports, webhook_ports["webhook"], stranger)
+    for name in ("webhook", "metrics"):
+        assert _admitted(folder, webhook, webhook_ports, webhook_ports[name], stranger), name
     assert not _admitted(folder, server, server_ports, 4222, stranger)
     assert _admitted(folder, server, server_ports, 4222, {"sluice.dev/reads-events": "true"})
     assert _admitted(folder, server, server_ports, 6222, server)
