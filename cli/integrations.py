@@ -25,6 +25,8 @@ BASE = "batch/job"
 """The one integration that is always installed."""
 NAMESPACE = "kueue-system"
 GATEWAY = "sluice-watcher"
+_READS = {"trainer.kubeflow.org/trainjob": ("clustertrainingruntimes", "trainingruntimes")}
+"""What jobs of a kind refer to (`JobKind.refers_to`)."""
 _NEVER = ("kube-system", NAMESPACE)
 _HEADER = "# Generated from shared/jobs by `make integrations`; do not edit.\n"
 _RBAC = "rbac.authorization.k8s.io"
@@ -43,6 +45,8 @@ def roles(kind: JobKind) -> list[Manifest]:
         {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["delete", "get", "list", "patch", "watch"]},
         {"apiGroups": [kind.group], "resources": [f"{kind.plural}/finalizers"], "verbs": ["update"]},
     ]
+    if kind.framework in _READS:
+        rules.append({"apiGroups": [kind.group], "resources": list(_READS[kind.framework]), "verbs": ["get"]})
     if kind.framework == "pod":
         rules.append({"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]})
     subject = {"kind": "ServiceAccount", "name": GATEWAY, "namespace": NAMESPACE}

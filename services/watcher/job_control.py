@@ -14,7 +14,7 @@ from services.watcher.start_info import pod_set_infos
 from services.watcher.store import Store, Stored
 from shared.api import names
 from shared.api.workload import Workload
-from shared.jobs.manifest import JsonObject, text
+from shared.jobs.manifest import JsonObject, text, texts
 from shared.jobs.podset_info import MissingFlavor
 from shared.jobs.protocol import JobKind, JobPodSet, StopStep
 from shared.jobs.referred import also_referred
@@ -171,6 +171,17 @@ class JobControl:
         if not isinstance(result, Rejected) and result.changed:
             self._runs.stopped(job.uid)
             self.emit(job, "Normal", "Suspended", note)
+
+    async def annotate(self, job: Job, wanted: dict[str, str]) -> None:
+        """See to it that the job has these annotations; with a value that is empty too."""
+        present = texts(job.manifest, "metadata", "annotations")
+        if all(present.get(key) == value for key, value in wanted.items()):
+            return
+        patch: JsonObject = {"metadata": {"annotations": dict(wanted)}}
+        where = (job.stored.kind, job.stored.namespace, job.stored.name, job.uid)
+        result = await self._writer.change(*where, lambda _: patch)
+        if isinstance(result, Rejected) and not result.gone:
+            raise TryAgain(f"job {job.key} cannot be annotated: {result.why}")
 
     async def _write(self, job: Job, restore: tuple[JobPodSet, ...], step: StopStep, note: str) -> bool:
         def plan(stored: Stored) -> JsonObject | Refusal:

@@ -12,7 +12,7 @@ from shared.config.configuration import Configured, WorkloadRetention
 from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.jobs.protocol import JobKind
 from shared.jobs.queue_membership import AncestorSearch, Standing, queue_name, standing
-from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, external, token_of
+from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, enabled_owners, external, token_of
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, NotFound, Refused
 from shared.kube.plurals import Plurals
@@ -28,6 +28,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     label_keys_to_copy: tuple[str, ...] = ()
     frameworks: tuple[str, ...] = ("batch/job",)
     """Integrations in use, of those that there are."""
+    serving: tuple[str, ...] = ()
+    """Integrations in use of kinds whose pods queue."""
     external_frameworks: tuple[str, ...] = ()
     """Kinds that other managers integrate."""
     gates: FeatureGates = DEFAULT_GATES
@@ -48,6 +50,7 @@ def job_settings(configured: Configured, namespace: str) -> JobSettings:
         manage_without_queue_name=configuration.manage_jobs_without_queue_name,
         wait_for_pods_ready=configured.wait_for_pods_ready is not None,
         label_keys_to_copy=configuration.integrations.label_keys_to_copy,
+        serving=tuple(f for f in configuration.integrations.frameworks if f not in there),
         external_frameworks=configuration.integrations.external_frameworks,
         gates=configured.gates,
         keep_finished_s=kept.after_finished,
@@ -72,7 +75,7 @@ class ManagedJobs:
         self._store = store
         self._client = client
         self._settings = settings
-        self._enabled = enabled.keys() | external(settings.external_frameworks)
+        self._enabled = enabled.keys() | enabled_owners(settings.serving) | external(settings.external_frameworks)
         self._plurals = Plurals(client)
 
     def may_be_managed(self, metadata: ObjectMeta) -> bool:

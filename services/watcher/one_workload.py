@@ -183,6 +183,7 @@ class OneWorkload:
 
     async def _slices(self, job: Job, candidates: Sequence[Stored]) -> Choice:
         """Choose the slice that stands for the job, and write what follows from that."""
+        await self._control.annotate(job, job.kind.own_annotations(job.manifest))
         wanted = counts_of(self._wanted(job))
         unfinished = [stored for stored in candidates if not is_finished(workload_of(stored))]
         choice = choose([slice_of(stored) for stored in unfinished], wanted)

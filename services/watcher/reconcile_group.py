@@ -10,6 +10,7 @@ from services.watcher.lanes import LaneKey
 from services.watcher.pod_control import PodControl
 from services.watcher.reconcile_job import JobReconciler
 from services.watcher.store import Stored
+from services.watcher.workload_state import is_finished, workload_of
 from shared.jobs.pod import members
 from shared.jobs.pod_view import is_deleting
 from shared.jobs.protocol import JobKind
@@ -36,6 +37,9 @@ class GroupReconciler(JobReconciler):
 
     async def _with_workload(self, job: Job, stored: Stored) -> float | None:
         again = await super()._with_workload(job, stored)
+        newest = self._store.get("workload", stored.namespace, stored.name)
+        if newest is None or is_finished(workload_of(newest)):
+            self._untold.pop(stored.uid, None)
         noticed = self._untold.get(stored.uid)
         if noticed is None:
             return again

@@ -127,7 +127,7 @@ class JobReconciler:
         try:
             return await self._pass(kind, lane, job)
         except EndOfPass as why:
-            logger.info("a job waits for a change", extra={"job": job.key, "why": str(why)})
+            logger.debug("a job waits for a change", extra={"job": job.key, "why": str(why)})
             return None
 
     async def _pass(self, kind: JobKind, lane: LaneKey, job: Job) -> float | None:

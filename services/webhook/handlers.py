@@ -32,7 +32,7 @@ from shared.jobs.manifest import JsonObject, items, section
 from shared.jobs.pod import PlainPod
 from shared.jobs.protocol import Circumstances, JobKind
 from shared.jobs.queue_membership import AncestorSearch, OwnershipError
-from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, external, owner_kind, review_path
+from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, enabled_owners, external, owner_kind, review_path
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, NotFound
 from shared.kube.plurals import Plurals
@@ -54,10 +54,9 @@ class Handlers:
         self._client = client
         self._manage_all = configuration.manage_jobs_without_queue_name
         self._namespaces = configuration.managed_namespaces(configured.namespace(settings.namespace))
-        enabled = [kind for kind in INTEGRATED if kind.framework in configuration.integrations.frameworks]
         self._circumstances = Circumstances(gates=self._gates, manage_all=self._manage_all)
         self._plurals = Plurals(client)
-        self._enabled = frozenset(owner_kind(kind) for kind in enabled) | external(
+        self._enabled = enabled_owners(configuration.integrations.frameworks) | external(
             configuration.integrations.external_frameworks
         )
 

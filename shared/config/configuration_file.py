@@ -109,6 +109,9 @@ USED_FRAMEWORKS = frozenset(
         "jobset.x-k8s.io/jobset",
         *(f"kubeflow.org/{kind}" for kind in ("tfjob", "pytorchjob", "xgboostjob", "paddlejob", "jaxjob", "mpijob")),
         *(f"ray.io/{kind}" for kind in ("rayjob", "raycluster", "rayservice")),
+        "trainer.kubeflow.org/trainjob",
+        "workload.codeflare.dev/appwrapper",
+        "sparkoperator.k8s.io/sparkapplication",
     }
 )
 """Those that there are integrations of; packages may bring more."""

@@ -14,6 +14,7 @@ from shared.jobs.elastic import gated, is_elastic
 from shared.jobs.manifest import JsonObject, replaced, section, text, texts, view
 from shared.jobs.podset_info import PermanentError, PodSetInfo, merged_template, restored_template
 from shared.jobs.protocol import Finished, Gates, JobPodSet, KindDefaults, ManagedBy, StopStep
+from shared.jobs.stopping import first_write, is_stopping, unmarked
 from shared.jobs.topology_request import topology_request
 
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
@@ -63,15 +64,17 @@ class BatchJob(KindDefaults):
     may_be_elastic = True
 
     def suspended(self, job: JsonObject) -> bool:
-        return _spec(job).suspend and not _stopping(job)
+        return _spec(job).suspend and not is_stopping(job)
 
     def suspend(self, job: JsonObject) -> JsonObject:
         return {} if _spec(job).suspend else {"spec": {"suspend": True}}
 
     def pod_sets(self, job: JsonObject) -> tuple[JobPodSet, ...]:
         template = section(job, "spec", "template")
-        labels = {k: v for k, v in texts(template, "metadata", "labels").items() if k not in _NOT_IN_WORKLOAD}
-        template = replaced(template, ("metadata", "labels"), labels)
+        labels = texts(template, "metadata", "labels")
+        if any(key in labels for key in _NOT_IN_WORKLOAD):
+            kept = {key: value for key, value in labels.items() if key not in _NOT_IN_WORKLOAD}
+            template = replaced(template, ("metadata", "labels"), kept)
         return (
             JobPodSet(
                 name=names.DEFAULT_PODSET,
@@ -98,14 +101,12 @@ class BatchJob(KindDefaults):
                 return None
             return StopStep(patch={"status": {"startTime": text(job, "metadata", "creationTimestamp")}}, status=True)
         if not _spec(job).suspend:
-            # With the mark from the start: a gateway that dies between the writes finds the rest of them to do.
-            patch: JsonObject = {"spec": {"suspend": True}, "metadata": {"annotations": {names.STOPPING: "true"}}}
-            return StopStep(patch=patch, stopped_now=True)
-        if not _stopping(job):
+            return StopStep(patch=first_write(), stopped_now=True)
+        if not is_stopping(job):
             return None
         if text(job, "status", "startTime"):
             return StopStep(patch={"status": {"startTime": None}}, status=True)
-        restored = replaced(job, ("metadata", "annotations", names.STOPPING), None)
+        restored = unmarked(job)
         if len(restore) == 1:
             template = restored_template(section(job, "spec", "template"), restore[0].template, _SURVIVING_LABELS)
             restored = replaced(restored, ("spec", "template"), template)
@@ -164,10 +165,6 @@ def _ending(job: JsonObject) -> bool:
     return any(
         c.type in ("SuccessCriteriaMet", "FailureTarget") and c.status == "True" for c in _status(job).conditions
     )
-
-
-def _stopping(job: JsonObject) -> bool:
-    return text(job, "metadata", "annotations", names.STOPPING) == "true"
 
 
 def _parallelism(spec: _Spec) -> int:

@@ -124,7 +124,8 @@ def check_complete(pods: Sequence[Pod]) -> None:
     if index and not (index.isascii() and index.isdigit() and int(index) < total):
         raise PermanentError(f"the index {index!r} of pod {pods[0].metadata.name} is not in 0 to {total - 1}")
     if not is_fast(pods) and active < total:
-        raise IncompleteGroup(f"the group has {active} of its {total} pods")
+        # Not how many there are: each pod would bring another Event.
+        raise IncompleteGroup(f"not all {total} pods of the group are there")
     queue = pods[0].metadata.labels.get(names.QUEUE_NAME_LABEL, "")
     for pod in pods:
         if pod.status.phase == "Failed":

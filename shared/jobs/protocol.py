@@ -85,6 +85,8 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     """The object would be held back if it were created now (specification 4.3)."""
     default_queue: bool = False
     """Its namespace has a LocalQueue named `default`."""
+    unreleased: bool = False
+    """A workload for its pods exists that has not been put on hold."""
 
     def manages(self, job: JsonObject) -> bool:
         """By the flag or by the job's queue, whatever its ancestors are."""

@@ -7,12 +7,19 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from shared.jobs import plugins
+from shared.jobs.app_wrapper import AppWrapper
 from shared.jobs.batch_job import BatchJob
+from shared.jobs.deployment import Deployment
 from shared.jobs.jobset import JobSet
+from shared.jobs.leader_worker_set import LeaderWorkerSet
 from shared.jobs.pod import PlainPod
 from shared.jobs.protocol import JobKind
+from shared.jobs.queueing_parent import QueueingParent
 from shared.jobs.ray_cluster import RayCluster
 from shared.jobs.ray_job import RayJob, RayService
+from shared.jobs.spark_application import SparkApplication
+from shared.jobs.stateful_set import StatefulSet
+from shared.jobs.train_job import TrainJob
 from shared.jobs.training_job import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB
 
 
@@ -36,18 +43,18 @@ BUILT_IN: tuple[JobKind, ...] = (
     RayCluster(),
     RayService(),
     PlainPod(),
+    TrainJob(),
+    AppWrapper(),
+    SparkApplication(),
 )
 INTEGRATED: tuple[JobKind, ...] = (*BUILT_IN, *plugins.found(BUILT_IN))
 """With the kinds that other packages bring."""
 
+PARENTS: tuple[QueueingParent, ...] = (Deployment(), StatefulSet(), LeaderWorkerSet())
+"""Kinds that are not held back themselves: their pods queue."""
+
 _ELSEWHERE: dict[OwnerKind, str] = {
-    OwnerKind("trainer.kubeflow.org/v1alpha1", "TrainJob"): "trainjobs",
-    OwnerKind("workload.codeflare.dev/v1beta2", "AppWrapper"): "appwrappers",
-    OwnerKind("sparkoperator.k8s.io/v1beta2", "SparkApplication"): "sparkapplications",
     OwnerKind("apps/v1", "ReplicaSet"): "replicasets",
-    OwnerKind("apps/v1", "Deployment"): "deployments",
-    OwnerKind("apps/v1", "StatefulSet"): "statefulsets",
-    OwnerKind("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): "leaderworkersets",
 }
 
 
@@ -57,12 +64,14 @@ def external(frameworks: Iterable[str]) -> frozenset[OwnerKind]:
     return frozenset(OwnerKind(f"{group}/{version}", kind) for kind, version, group in parts)
 
 
-def owner_kind(kind: JobKind) -> OwnerKind:
+def owner_kind(kind: JobKind | QueueingParent) -> OwnerKind:
     """How owner references name an integrated kind."""
     return OwnerKind(f"{kind.group}/{kind.version}" if kind.group else kind.version, kind.kind)
 
 
-KNOWN: dict[OwnerKind, str] = {owner_kind(kind): kind.plural for kind in INTEGRATED} | _ELSEWHERE
+_ALL: tuple[JobKind | QueueingParent, ...] = (*INTEGRATED, *PARENTS)
+
+KNOWN: dict[OwnerKind, str] = {owner_kind(kind): kind.plural for kind in _ALL} | _ELSEWHERE
 """Kinds an owner chain may go through, and the plural to read them by."""
 
 
@@ -86,3 +95,14 @@ def integrated(frameworks: Iterable[str]) -> dict[OwnerKind, JobKind]:
 def job_kind(api_version: str, kind: str) -> JobKind | None:
     """The integration of a kind, whether enabled or not."""
     return next((k for k in INTEGRATED if owner_kind(k) == (api_version, kind)), None)
+
+
+def queueing_parent(api_version: str, kind: str) -> QueueingParent | None:
+    """The integration of a kind whose pods queue, whether enabled or not."""
+    return next((k for k in PARENTS if owner_kind(k) == (api_version, kind)), None)
+
+
+def enabled_owners(frameworks: Iterable[str]) -> frozenset[OwnerKind]:
+    """The kinds that a configuration lets manage what they own."""
+    chosen = frozenset(frameworks)
+    return frozenset(owner_kind(kind) for kind in _ALL if kind.framework in chosen)

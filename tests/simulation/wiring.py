@@ -120,8 +120,8 @@ def wired(world: World) -> Iterator[None]:
         return world.current().client(timeout_s)
 
     class SeenStore(Store):
-        def __init__(self) -> None:
-            super().__init__()
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
             world.current().store = self
 
     class SeenScheduler(Scheduler):

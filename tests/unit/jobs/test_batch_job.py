@@ -1,12 +1,16 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from shared.config.feature_gates import DEFAULT_GATES
 from shared.jobs.batch_job import BatchJob
 from shared.jobs.manifest import JsonObject
 from shared.jobs.merge_patch import apply
 from shared.jobs.podset_info import PermanentError, PodSetInfo
 from shared.jobs.protocol import Finished, JobPodSet, StopStep
+from tests.unit.jobs.round_trip import INFO_LISTS, TEMPLATES, assert_round_trip
 
 KIND = BatchJob()
 
@@ -214,3 +218,22 @@ def test_reclaimable_by_index(pods: int, completed: str, failed: str, reclaimabl
     spec: JsonObject = {"parallelism": pods, "completions": pods, "completionMode": "Indexed"}
     status: JsonObject = {"completedIndexes": completed, "failedIndexes": failed}
     assert KIND.reclaimable(job(spec=spec, status=status)) == ({"main": reclaimable} if reclaimable else {})
+
+
+@given(TEMPLATES, INFO_LISTS, st.sampled_from([{}, {"job_min_parallelism": "1"}]))
+def test_a_stop_leaves_nothing_of_a_start(
+    template: JsonObject, infos: list[PodSetInfo], annotations: dict[str, Any]
+) -> None:
+    held = job(spec={"suspend": True, "parallelism": 4, "completions": 8, "template": template}, **annotations)
+    if not annotations:
+        held["metadata"] = {"name": "j"}
+    assert_round_trip(KIND, held, infos)
+
+
+def test_pods_of_an_elastic_job_are_gated() -> None:
+    prepared: Any = KIND.prepared(job(elastic_job="true"), DEFAULT_GATES)
+    assert prepared["spec"]["template"]["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/elastic-job"}]
+    assert KIND.prepared(prepared, DEFAULT_GATES) == prepared
+    assert KIND.prepared(job(), DEFAULT_GATES) == job()
+    off = {"ElasticJobsViaWorkloadSlices": False}
+    assert KIND.prepared(job(elastic_job="true"), off) == job(elastic_job="true")

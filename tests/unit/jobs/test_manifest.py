@@ -1,4 +1,4 @@
-from shared.jobs.manifest import JsonObject, items, replaced, section, text, texts
+from shared.jobs.manifest import JsonObject, items, number, replaced, section, text, texts
 
 JOB: JsonObject = {"a": {"b": {"c": "x", "n": 1}}, "l": [{"k": 1}, "no", None], "null": None}
 
@@ -26,3 +26,9 @@ def test_what_is_empty_is_removed() -> None:
     assert "a" not in replaced({}, ("a", "b"), {})
     assert "l" not in replaced(JOB, ("l",), [])
     assert replaced({"a": 1}, ("a", "b"), 2) == {"a": {"b": 2}}
+
+
+def test_number() -> None:
+    job: JsonObject = {"spec": {"a": 3, "b": True, "c": "3", "d": None, "e": 0}}
+    assert [number(job, "spec", key, default=7) for key in "abcdef"] == [3, 7, 7, 7, 0, 7]
+    assert number({}, "spec", "a", default=1) == 1

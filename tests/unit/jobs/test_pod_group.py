@@ -181,12 +181,12 @@ def test_too_many_roles() -> None:
     ("pods", "why"),
     [
         ([pod("p0", total="x")], "does not say how many"),
-        ([pod("p0", total="2")], "1 of its 2 pods"),
+        ([pod("p0", total="2")], "not all 2 pods"),
         ([pod("p0", total="1", labels={pod_view.INDEX_LABEL: "1"})], "not in 0 to 0"),
         ([pod("p0", total="1", labels={pod_view.INDEX_LABEL: "x"})], "not in 0 to 0"),
         ([pod("p0", total="2"), pod("p1", total="2", queue="r")], "another queue"),
         ([pod("p0", total="2"), pod("p1", total="3")], "another total"),
-        ([pod("p0", total="2"), pod("p1", total="2", phase="Failed")], "1 of its 2 pods"),
+        ([pod("p0", total="2"), pod("p1", total="2", phase="Failed")], "not all 2 pods"),
     ],
 )
 def test_why_there_is_no_workload(pods: list[Pod], why: str) -> None:

@@ -9,10 +9,11 @@ from shared.jobs.manifest import JsonObject
 from shared.jobs.merge_patch import apply
 from shared.jobs.podset_info import PermanentError, PodSetInfo
 from shared.jobs.protocol import Circumstances, Finished, Reference
-from shared.jobs.ray_job import ClusterOwner, RayJob, RayService
+from shared.jobs.ray_job import RayJob, RayService
 from shared.jobs.referred import with_referred
 from tests.unit.jobs.round_trip import INFO_LISTS, TEMPLATES, assert_round_trip, requests, shape, template
 
+RayKinds = RayJob | RayService
 JOB, SERVICE = RayJob(), RayService()
 AROUND = Circumstances(gates=DEFAULT_GATES, manage_all=True)
 ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
@@ -60,7 +61,8 @@ def service(
 @pytest.mark.parametrize("mode", [None, "K8sJobMode"])
 def test_the_submitter_is_the_last_pod_set(mode: str | None) -> None:
     """Acceptance scenario A31."""
-    job = ray_job(**({} if mode is None else {"submissionMode": mode}))
+    said: dict[str, Any] = {} if mode is None else {"submissionMode": mode}
+    job = ray_job(**said)
     assert shape(JOB, job) == [("head", 1), ("g", 2), ("submitter", 1)]
     submitter = JOB.pod_sets(job)[-1]
     assert submitter.template == {
@@ -217,7 +219,7 @@ def test_a_service_that_goes_keeps_its_quota_until_its_redis_is_clean(
     assert SERVICE.skip(found, {"DeferRayServiceFinalizationForRedisCleanup": gate}) is skipped
 
 
-def elastic(kind: ClusterOwner, *, scales: bool = True, annotations: dict[str, str] | None = None) -> JsonObject:
+def elastic(kind: RayKinds, *, scales: bool = True, annotations: dict[str, str] | None = None) -> JsonObject:
     spec = cluster_spec(("g", 2), ("h", 1), enableInTreeAutoscaling=scales)
     annotations = ELASTIC if annotations is None else annotations
     if kind is JOB:
@@ -236,7 +238,7 @@ both = pytest.mark.parametrize("kind", [JOB, SERVICE], ids=["job", "service"])
 
 
 @both
-def test_workers_of_a_cluster_that_scales_itself(kind: ClusterOwner) -> None:
+def test_workers_of_a_cluster_that_scales_itself(kind: RayKinds) -> None:
     job = elastic(kind)
     assert kind.refers_to(job) == (CLUSTER,)
     assert shape(kind, job)[1:] == [("g", 2), ("h", 1)]
@@ -247,7 +249,7 @@ def test_workers_of_a_cluster_that_scales_itself(kind: ClusterOwner) -> None:
 
 
 @both
-def test_of_other_clusters_the_job_itself_says(kind: ClusterOwner) -> None:
+def test_of_other_clusters_the_job_itself_says(kind: RayKinds) -> None:
     for job in (elastic(kind, scales=False), elastic(kind, annotations={})):
         assert shape(kind, with_referred(job, {CLUSTER: made(g=5, h=5)}))[1:] == [("g", 2), ("h", 1)]
     assert kind.refers_to(elastic(kind, annotations={})) == ()
@@ -255,14 +257,14 @@ def test_of_other_clusters_the_job_itself_says(kind: ClusterOwner) -> None:
 
 
 @both
-def test_what_was_read_is_in_no_patch(kind: ClusterOwner) -> None:
+def test_what_was_read_is_in_no_patch(kind: RayKinds) -> None:
     job = with_referred(elastic(kind), {CLUSTER: made(g=5, h=5)})
     infos = tuple(PodSetInfo(name=name) for name, _ in shape(kind, job))
     assert kind.start(job, infos).keys() == {"spec"}
 
 
 @both
-def test_slices_follow_the_generation_of_the_cluster(kind: ClusterOwner) -> None:
+def test_slices_follow_the_generation_of_the_cluster(kind: RayKinds) -> None:
     key = "kueue.x-k8s.io/raycluster-generation"
     job = elastic(kind)
     assert kind.own_annotations(job) == {key: ""}
@@ -282,7 +284,7 @@ def test_pods_of_an_elastic_service_are_gated_those_of_a_job_by_its_cluster() ->
     assert JOB.prepared(elastic(JOB), DEFAULT_GATES) == elastic(JOB)
 
 
-def errors(kind: ClusterOwner, job: JsonObject, around: Circumstances = AROUND) -> list[str]:
+def errors(kind: RayKinds, job: JsonObject, around: Circumstances = AROUND) -> list[str]:
     return [f"{e.path} {e.kind}".replace("kueue.x-k8s.io/", "") for e in kind.errors(job, None, around)]
 
 
@@ -312,7 +314,7 @@ def test_rules_for_jobs(job: JsonObject, expected: list[str]) -> None:
 
 
 @both
-def test_a_cluster_of_an_elastic_job_may_scale_itself(kind: ClusterOwner) -> None:
+def test_a_cluster_of_an_elastic_job_may_scale_itself(kind: RayKinds) -> None:
     assert errors(kind, elastic(kind)) == []
 
 

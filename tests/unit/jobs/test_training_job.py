@@ -156,7 +156,7 @@ def prioritized(name: str) -> JsonObject:
 
 @of_each_kind
 def test_the_scheduling_policy_names_the_priority_class(kind: TrainingJob) -> None:
-    policy = {"schedulingPolicy": {"priorityClass": "policy"}}
+    policy: JsonObject = {"schedulingPolicy": {"priorityClass": "policy"}}
     assert kind.priority_class(job(kind, {"Worker": prioritized("worker")}, policy=policy)) == "policy"
     assert kind.priority_class(job(kind, {"Worker": prioritized("worker")})) == "worker"
     # An empty one counts too: the pods of the workload are not asked.
@@ -224,7 +224,8 @@ def test_ranks_of_workers_begin_behind_a_launcher_that_works(
     as_worker: bool | None, launcher: JsonObject | None, worker: JsonObject | None, offset: bool
 ) -> None:
     replicas = {k: v for k, v in (("Launcher", launcher), ("Worker", worker)) if v is not None}
-    made = job(MPI_JOB, replicas, **({} if as_worker is None else {"runLauncherAsWorker": as_worker}))
+    says: dict[str, Any] = {} if as_worker is None else {"runLauncherAsWorker": as_worker}
+    made = job(MPI_JOB, replicas, **says)
     prepared: Any = MPI_JOB.prepared(made, DEFAULT_GATES)
     if not offset:
         assert prepared == made

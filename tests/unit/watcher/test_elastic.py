@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shared.jobs.batch_job import BatchJob
 from shared.jobs.naming import workload_name
 from shared.kube.resources import PODS
 from tests.unit.watcher.manifests import condition, metadata
@@ -121,3 +122,17 @@ async def test_an_eviction_stops_the_whole_job(world: World) -> None:
     await started(world)
     await world.append(world.preempt(FIRST))
     await world.until(lambda: world.job()["spec"]["suspend"] is True)
+
+
+async def test_what_its_kind_wants_to_be_on_the_job_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def own_annotations(self: BatchJob, job: dict[str, object]) -> dict[str, str]:
+        return {"cluster": "7"}
+
+    monkeypatch.setattr(BatchJob, "own_annotations", own_annotations)
+    async with running() as world:
+        world.load("job", queued_job(annotations={ELASTIC: "true"}))
+        await world.settled()
+        world.edit("job", "j", lambda job: job["metadata"]["labels"].update(x="y"))
+        await world.settled()
+        patches = [c.body["metadata"]["annotations"] for c in world.api.calls if c.plural == "jobs"]
+        assert patches == [{"cluster": "7"}]

@@ -172,6 +172,11 @@ async def test_what_has_succeeded_is_told_together(world: World) -> None:
     await world.settled()
     assert world.workload("g")["status"]["reclaimablePods"] == [{"name": A, "count": 2}]
     assert len(world.api.calls) == before + 1
+    # What is over by the time it would be told is not told, and nobody looks again.
+    world.edit("pod", "p2", lambda found: found["status"].update(phase="Succeeded"))
+    await world.settled()
+    assert world.condition("Finished", "g") == ("True", "Succeeded")
+    assert world.workload("g")["status"]["reclaimablePods"] == [{"name": A, "count": 2}]
 
 
 async def test_a_group_that_cannot_be_retried_is_over_when_all_have_ended(world: World) -> None:
@@ -268,3 +273,12 @@ async def test_a_group_all_of_whose_pods_are_gone_lets_its_workload_go(world: Wo
         world.deliver("pod", name)
     await world.settled()
     assert world.workload("g")["metadata"]["finalizers"] == []
+
+
+async def test_the_last_pods_end_while_the_others_are_still_to_be_told(world: World) -> None:
+    await admitted(world)
+    world.edit("pod", "p0", lambda found: found["status"].update(phase="Succeeded"))
+    await quiet()
+    await phases(world, "Succeeded", "p1", "p2")
+    assert world.condition("Finished", "g") == ("True", "Succeeded")
+    assert "reclaimablePods" not in world.workload("g")["status"]
