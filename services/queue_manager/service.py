@@ -2,8 +2,8 @@
 
 1. Fold objects into the queue view (pending, reserving, admitted, usage, Active by queue); nothing is done before the view is complete.
 2. A change puts the objects that it concerns on the agenda (handlers.py); a queue whose activity changed brings its workloads along.
-3. Queues: their status, at most once a second while only numbers move (queue_status.py), shares of fair sharing included; the past usage of
-   LocalQueues when it is due (consumption.py). Queues, flavors, checks and topologies: their finalizer (finalizers.py).
+3. Queues: their status, at most once a second while only numbers move (queue_status.py) and all together at a rate (status_rate.py), shares of fair
+   sharing included; the past usage of LocalQueues when it is due (consumption.py). Queues, flavors, checks and topologies: their finalizer (finalizers.py).
 4. Workloads: the value of their priority class (priorities.py), then the step of their life that is ours (`decide/lifecycle`), timers included.
 5. Send what is not asked for already, and wait for its outcome and for the view to show it.
 
@@ -20,6 +20,7 @@ from services.queue_manager.handlers import GUARDED_KINDS, Handlers, key_of
 from services.queue_manager.priorities import names_class, priority_change
 from services.queue_manager.queue_status import NO_SAMPLE, cohort_change, status_change
 from services.queue_manager.settings import QueueManagerSettings
+from services.queue_manager.status_rate import StatusRate
 from services.queue_manager.workload_steps import workload_step
 from shared.bus.interface import CaughtUp, FeedItem, Reset
 from shared.config.configuration import Configured
@@ -63,6 +64,7 @@ class QueueJudge:
         self._sampling = Sampling()
         self._written: dict[str, float] = {}
         """When the status of a queue was last asked for."""
+        self._rate = StatusRate(self._settings.status_per_s, self._settings.status_burst)
         self._activity: dict[str, tuple[Activity, bool]] = {}
         """What each queue was when last looked at, and whether its cohorts formed a cycle: its workloads are told."""
 
@@ -159,6 +161,8 @@ class QueueJudge:
         turn = self._written.get(key, 0.0) + self._settings.status_interval_s
         if not change.urgent and now < turn:
             return Verdict((), turn)
+        if not change.urgent and (later := self._rate.take(now)):
+            return Verdict((), later)
         self._written[key] = now
         return Verdict((change.command,), sample.again_at)
 

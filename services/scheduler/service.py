@@ -76,6 +76,10 @@ NO_ROOM_WAIT_S = 2.0
 """Before the next append after one for which the log had no room."""
 SILENT_APPENDS = 3
 """So many without an answer are more than a bad moment."""
+RETELL_S = 10.0
+"""How often those that are parked with a refused workload are told anew, while the reason stays."""
+PASSED_OVER = "passed over"
+"""Stands for a shape where it is about those that were passed over."""
 
 
 class Scheduler:
@@ -130,6 +134,8 @@ class Scheduler:
         self._watch: asyncio.Task[None] | None = None
         self._refused_shapes: dict[tuple[str, str], Refusal] = {}
         """The last refusal of a shape in a ClusterQueue; of use while the queue's own memory of refused shapes lasts."""
+        self._told: dict[tuple[str, str], tuple[str, float]] = {}
+        """(ClusterQueue, shape) -> which reason all that are parked with it were told, and when."""
         self._not_before = 0.0
         self._raced = False
         self._unanswered = 0
@@ -211,6 +217,7 @@ class Scheduler:
                     log.info("reading the bus from the start", extra={"epoch": item.epoch, "why": item.why})
                     self.reports.clear()
                     self._refused_shapes.clear()
+                    self._told.clear()
                     self._ready(False, item.why)
                 case CaughtUp():
                     log.info("caught up", extra={"epoch": item.positions.epoch})
@@ -424,14 +431,26 @@ class Scheduler:
                 shapes[entry.cluster_queue, info.shape] = entry
         if len(self._refused_shapes) > SHAPES_KEPT:
             self._refused_shapes.clear()
+            self._told.clear()
         for (name, shape), entry in shapes.items():
             self._refused_shapes[name, shape] = Refusal(entry, positions, now, like=entry.key)
-        for name in dict.fromkeys(name for name, _ in shapes):
+        due = {what: entry for what, entry in shapes.items() if self._is_to_be_told(what, entry, now)}
+        for name in dict.fromkeys(name for name, _ in due):
             for key, item in self.state.world.pending.queues[name].inadmissible.items():
-                entry_of_shape = shapes.get((name, item.info.shape))
+                entry_of_shape = due.get((name, item.info.shape))
                 if entry_of_shape is not None and entry_of_shape.key != key:
                     self.reports.refuse(key, Refusal(entry_of_shape, positions, now, like=entry_of_shape.key))
         self._note_passed_over(decided, now)
+
+    def _is_to_be_told(self, what: tuple[str, str], entry: NotAdmitted, now: float) -> bool:
+        """Whether all that are parked with this one are told now: at once when the reason is new, else now and then. There may be thousands of them, and
+        hardly one of their texts would be written."""
+        reason = str(entry.refusal.reason)
+        before = self._told.get(what)
+        if before is not None and before[0] == reason and now < before[1] + RETELL_S:
+            return False
+        self._told[what] = (reason, now)
+        return True
 
     def _note_passed_over(self, decided: DecidedBatch, now: float) -> None:
         """What was parked without a look of its own, since one of its family that asks for less was refused, is told so."""
@@ -439,6 +458,8 @@ class Scheduler:
         for name, entry in {entry.cluster_queue: entry for entry in decided.refused}.items():
             queue = self.state.world.pending.queues.get(name)
             if queue is None or not queue.parked_reason(entry.key):
+                continue
+            if not self._is_to_be_told((name, PASSED_OVER), entry, now):
                 continue
             said = f"Passed over: {entry.key}, which asks for no more, was refused: {entry.message}"
             for key in queue.inadmissible:

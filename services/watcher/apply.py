@@ -82,6 +82,7 @@ class Gateway:
             status_per_s=settings.status_per_s,
             events_per_s=settings.events_per_s,
             burst=settings.status_burst + settings.events_burst,
+            is_busy=lambda: self._lanes.waiting > 2 * settings.lane_workers,
         )
         self.recorder = EventRecorder(
             client,

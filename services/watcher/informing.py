@@ -7,7 +7,7 @@ share for each purpose; what one does not use, the others get. When there is mor
 2. Text of pending workloads: the newest of each workload replaces the one that waits, and what the object says already is not written (`commands`).
 3. Numbers of queues, likewise; they get the largest share, for people and programs wait for them.
 
-Writes that admit, evict, start or stop never pass through here.
+While writes that admit, evict, start or stop queue up, all of this goes at a third of the rate. They never pass through here themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from enum import Enum
 from typing import Protocol
 
@@ -34,6 +34,10 @@ QUEUES_OF_STATUS = 0.6
 """Part of the rate for status that belongs to queues; the rest to pending text."""
 
 
+WHILE_BUSY = 3
+"""What a turn costs while the writes that matter queue up."""
+
+
 class Budget(Protocol):
     """`async with budget.spend():` waits for its turn; the body then makes its one write."""
 
@@ -45,7 +49,16 @@ class Budget(Protocol):
 class Informing:
     """Hands out turns while `run` runs. Of the purposes that wait, the one that has had least of its share goes next (stride scheduling)."""
 
-    def __init__(self, *, status_per_s: float, events_per_s: float, burst: int) -> None:
+    def __init__(
+        self,
+        *,
+        status_per_s: float,
+        events_per_s: float,
+        burst: int,
+        is_busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_busy`: do writes that admit, evict, start or stop queue up?"""
+        self._is_busy = is_busy
         self._budget = WriteBudget(rate_per_s=status_per_s + events_per_s, burst=burst)
         shares = {
             Purpose.QUEUES: status_per_s * QUEUES_OF_STATUS,
@@ -68,10 +81,12 @@ class Informing:
         """Until cancelled."""
         while True:
             await self._asked.wait()
-            async with self._budget.spend():
-                if not self._next():
-                    # Nobody waits any more: the token was not needed, and the next one asks anew.
-                    self._asked.clear()
+            for _ in range(WHILE_BUSY if self._is_busy() else 1):
+                async with self._budget.spend():
+                    pass
+            if not self._next():
+                # Nobody waits any more: the token was not needed, and the next one asks anew.
+                self._asked.clear()
 
     def _next(self) -> bool:
         asking = [purpose for purpose, queue in self._waiting.items() if _first(queue)]

@@ -190,9 +190,9 @@ def test_a_local_queue_without_its_cluster_queue_says_so() -> None:
     assert found["ns/lq"].active.reason == "ClusterQueueDoesNotExist"
 
 
-def settled_manager(*extra: Object) -> Manager:
+def settled_manager(*extra: Object, **settings: Any) -> Manager:
     """A manager whose queues carry their status already."""
-    manager = Manager(*BASE, *extra)
+    manager = Manager(*BASE, *extra, **settings)
     for command in manager.step():
         assert isinstance(command, SetQueueStatus)
         queue = cluster_queue() if command.kind == "clusterqueue" else local_queue()
@@ -224,6 +224,17 @@ def test_after_a_quiet_second_numbers_go_at_once() -> None:
     manager.step(1005.0)
     found = statuses(manager.put(pending(workload())))
     assert {key: command.pending for key, command in found.items()} == {"cq": 1, "ns/lq": 1}
+
+
+def test_numbers_of_all_queues_together_keep_to_a_rate_and_none_is_forgotten() -> None:
+    manager = settled_manager(status_per_s=1.0, status_burst=1)
+    manager.step(1005.0)
+    assert len(statuses(manager.put(pending(workload())))) == 1
+    assert statuses(manager.step(1005.9)) == {}
+    second = statuses(manager.step(1006.1))
+    assert len(second) == 1
+    # What opens or closes does not wait for it.
+    assert {"cq", "ns/lq"} == set(statuses(manager.gone(flavor())))
 
 
 def test_a_change_of_activity_does_not_wait() -> None:

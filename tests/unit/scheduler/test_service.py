@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from services.scheduler import faults
 from services.scheduler.handlers import Explanation
-from services.scheduler.service import NO_ROOM_WAIT_S, SILENT_APPENDS
+from services.scheduler.reports import Refused
+from services.scheduler.service import NO_ROOM_WAIT_S, RETELL_S, SILENT_APPENDS
 from services.scheduler.settings import SchedulerSettings
 from shared.bus.interface import ObjectWrite
 from shared.decide import flavors, nomination
@@ -312,6 +313,38 @@ async def test_workloads_of_one_shape_are_told_the_same(harness: Harness) -> Non
         await until(lambda: len(harness.reports()) == 4)
         assert {report.reason for report in harness.reports()} == {"ExceedsMaxQuota"}
         assert len({report.message for report in harness.reports()}) == 1
+
+
+async def test_those_that_are_parked_with_a_refused_one_are_told_anew_now_and_then_only(harness: Harness) -> None:
+    """A batch looks at the heads; what it costs must not grow with all that waits behind them."""
+    scheduler = harness.scheduler()
+    told: list[str] = []
+    refuse = scheduler.reports.refuse
+
+    def count(key: str, refused: Refused) -> None:
+        told.append(key)
+        refuse(key, refused)
+
+    scheduler.reports.refuse = count  # type: ignore[method-assign]
+
+    async def look_again() -> None:
+        told.clear()
+        await harness.put(workload(f"small{harness.version}", "100m", priority=9))
+        scheduler.state.world.request_retry("cq")
+        admitted = len(harness.admits())
+        await until(lambda: len(harness.admits()) > admitted)
+        await quiet()
+
+    async with harness.running(scheduler):
+        await harness.put(*(workload(f"w{i}", "9", created=i) for i in range(20)))
+        await until(lambda: len(harness.reports()) == 20)
+        assert set(told) == {f"ns/w{i}" for i in range(20)}
+        await look_again()
+        assert len(told) <= 2
+        assert all(scheduler.reports.refused[f"ns/w{i}"] for i in range(20))
+        harness.now += RETELL_S
+        await look_again()
+        assert set(told) == {f"ns/w{i}" for i in range(20)}
 
 
 async def test_bad_objects_trouble_nobody_else(harness: Harness) -> None:

@@ -92,3 +92,17 @@ async def test_after_silence_the_next_one_is_heard() -> None:
         for _ in range(20):
             async with informing.of(Purpose.PENDING).spend():
                 await asyncio.sleep(0)
+
+
+async def test_while_what_matters_queues_up_it_goes_at_a_third() -> None:
+    busy = True
+    informing = Informing(status_per_s=100, events_per_s=100, burst=3, is_busy=lambda: busy)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    # The burst pays for the first turn, the next five cost three tokens each, of 200 a second.
+    await first_turns(informing, {Purpose.QUEUES: 6}, 6)
+    assert loop.time() - began >= 0.07
+    busy = False
+    began = loop.time()
+    await first_turns(informing, {Purpose.QUEUES: 6}, 6)
+    assert loop.time() - began < 0.07
