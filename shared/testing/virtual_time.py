@@ -127,7 +127,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
-    get_debug = bool  # type: ignore[assignment]
+    get_debug = bool
     """False. Every future asks for it, and a type answers without a frame of its own."""
 
     def wall(self) -> float:
@@ -234,7 +234,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
                     raise
                 except BaseException as error:  # noqa: BLE001 - as every event loop: reported, and the rest goes on
                     self.call_exception_handler({"message": f"exception in {handle.callback}", "exception": error})
-            if self._stopping:
+            if self._stopping:  # type: ignore[attr-defined]
                 return
 
     def _let_another_go_first(self, ready: deque[_Handle]) -> None:
