@@ -75,6 +75,9 @@ class Node(ApiStruct, frozen=True, kw_only=True):
     spec: NodeSpec = NodeSpec()
 
 
+_decoder = msgspec.json.Decoder(Pod)
+
+
 def due(pod: Pod, grace_s: float = GRACE_S) -> float | None:
     """When the pod may be ended by force (seconds since the epoch); None: never."""
     deletion = pod.metadata.deletion_timestamp
@@ -131,7 +134,7 @@ class FailureRecovery:
         self._changed = asyncio.Event()
         self._down = ""
         self._watch = ListWatch(
-            client, PODS, msgspec.json.Decoder(Pod).decode, lambda pod: int(pod.metadata.resource_version),
+            client, PODS, _decoder.decode, lambda pod: int(pod.metadata.resource_version),
             on_malformed=self._malformed, timing=timing,
         )  # fmt: skip
 
@@ -217,7 +220,9 @@ class FailureRecovery:
         patch = failed(pod, format_time(datetime.fromtimestamp(self._now(), UTC)))
         if patch is not None:
             body = msgspec.json.encode(patch)
-            await self._client.patch(PODS, metadata.namespace, metadata.name, body, subresource="status")
+            raw = await self._client.patch(PODS, metadata.namespace, metadata.name, body, subresource="status")
+            # The watch may be behind: what comes after is about this state.
+            self._pods[metadata.key] = _decoder.decode(raw)
             note = f"Ended by force, as its node {pod.spec.node_name} is unreachable"
             about = regarding(PODS, metadata)
             self._recorder.emit(about, "Warning", REASON, note, controller=POD_TERMINATION_CONTROLLER, action=ACTION)

@@ -158,7 +158,10 @@ class _Life:
         requeued = self.conditions.get(names.REQUEUED)
         if requeued is not None and not requeued.status:
             # The expired time goes in the same write: one fewer than Kueue makes, with the same end.
-            if requeued.reason == names.REASON_DEACTIVATED:
+            if requeued.reason == names.REASON_DEACTIVATED or requeued.reason.startswith(
+                names.REASON_DEACTIVATED_DUE_TO
+            ):
+                # Also after a deactivation by us: Kueue leaves those parked for good, though their user has said that they may go on.
                 return MarkRequeued(names.REASON_REACTIVATED, "The workload was reactivated", expired)
             if requeued.reason in _AFTER_BACKOFF:
                 return MarkRequeued(names.REASON_BACKOFF_FINISHED, "The backoff has ended", expired)

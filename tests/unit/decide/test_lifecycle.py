@@ -150,7 +150,8 @@ def test_a_running_backoff_waits_and_an_ended_one_is_cleared() -> None:
         ("AdmissionCheck", "BackoffFinished"),
         ("LocalQueueStopped", "LocalQueueRestarted"),
         ("ClusterQueueStopped", "ClusterQueueRestarted"),
-        ("DeactivatedDueToAdmissionCheck", None),
+        ("DeactivatedDueToAdmissionCheck", "Reactivated"),
+        ("DeactivatedDueToRequeuingLimitExceeded", "Reactivated"),
         ("FlavorMigration", None),
     ],
 )

@@ -325,6 +325,7 @@ def requeued(reason: str) -> Workload:
     ("reason", "wanted"),
     [
         ("Deactivated", "Reactivated"),
+        ("DeactivatedDueToAdmissionCheck", "Reactivated"),
         ("PodsReadyTimeout", "BackoffFinished"),
         ("AdmissionCheck", "BackoffFinished"),
         ("LocalQueueStopped", "LocalQueueRestarted"),
@@ -337,8 +338,20 @@ def test_what_kept_a_workload_out_is_over(reason: str, wanted: str) -> None:
     assert (command.reason, command.incarnation, command.uid) == (wanted, "wl-inc", "wl-uid")
 
 
-def test_what_a_user_or_kueue_deactivated_for_good_stays_out() -> None:
-    assert of_workload(Manager(*BASE, requeued("DeactivatedDueToAdmissionCheck")).step()) == []
+@pytest.mark.parametrize("reason", ["Deactivated", "DeactivatedDueToAdmissionCheck"])
+def test_what_is_deactivated_stays_out_until_its_user_says_otherwise(reason: str) -> None:
+    off = msgspec.structs.replace(
+        pending(
+            workload(conditions=(condition(names.REQUEUED, False, reason), condition(names.EVICTED, True, reason))),
+            "Deactivated",
+        ),
+        active=False,
+    )
+    manager = Manager(*BASE, off)
+    assert of_workload(manager.step()) == []
+    (command,) = of_workload(manager.put(off, active=True, incarnation="on"))
+    assert isinstance(command, MarkRequeued)
+    assert command.reason == "Reactivated"
 
 
 def test_a_stopped_queue_keeps_its_workloads_out_until_it_is_open_again() -> None:

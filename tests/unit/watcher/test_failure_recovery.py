@@ -202,8 +202,11 @@ async def test_a_call_that_fails_is_tried_again_from_where_it_was() -> None:
                 break
             await asyncio.sleep(0.02)
         await until(lambda: not api.objects[PODS.plural])
-    # The status was written once.
-    assert writes(api) == [PATCHED, GONE, GONE]
+    # The status was written once; how often it was asked to go, while the watch was behind, is all the same.
+    first, *later = writes(api)
+    assert first == PATCHED
+    assert set(later) == {GONE}
+    assert len(later) >= 2
 
 
 async def test_a_pod_that_cannot_be_read_stops_nobody() -> None:
