@@ -428,16 +428,20 @@ async def test_a_workload_that_is_evicted_is_not_evicted_again_but_its_back_off_
     assert "requeueState" not in world.workload()["status"]
 
 
+class NoBudget:
+    """None is left until `more`."""
+
+    def __init__(self) -> None:
+        self.more = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def spend(self) -> AsyncIterator[None]:
+        await self.more.wait()
+        yield
+
+
 async def test_a_queue_that_opens_or_closes_does_not_wait_for_the_budget_and_numbers_do(world: World) -> None:
-    budget = asyncio.Event()
-
-    class Closed:
-        @contextlib.asynccontextmanager
-        async def spend(self) -> AsyncIterator[None]:
-            await budget.wait()
-            yield
-
-    world.gateway._commands._queues.budget = Closed()
+    budget = world.gateway._commands._queues.budget = NoBudget()
     world.load("clusterqueue", {"metadata": metadata("cq"), "spec": {}})
     await world.command(queue_status("clusterqueue", "cq", pending=1))
     before = writes(world)
@@ -445,6 +449,20 @@ async def test_a_queue_that_opens_or_closes_does_not_wait_for_the_budget_and_num
     await world.until(lambda: bool(world.gateway._commands._queues.waiting))
     assert not numbers.done()
     assert writes(world) == before
-    budget.set()
+    budget.more.set()
     assert (await numbers).status == "applied"
     assert writes(world) == before + 1
+
+
+async def test_numbers_that_waited_for_the_budget_while_the_queue_closed_are_replaced(world: World) -> None:
+    budget = world.gateway._commands._queues.budget = NoBudget()
+    world.load("clusterqueue", {"metadata": metadata("cq"), "spec": {}})
+    await world.command(queue_status("clusterqueue", "cq", pending=1))
+    numbers = asyncio.create_task(world.command(queue_status("clusterqueue", "cq", pending=2)))
+    await world.until(lambda: bool(world.gateway._commands._queues.waiting))
+    closed = objects.Condition("Active", False, "NotFound", "Can't admit new workloads: gone.", AT, 4)
+    assert (await world.command(queue_status("clusterqueue", "cq", pending=3, active=closed))).status == "applied"
+    assert (await numbers).status == "rejected"
+    budget.more.set()
+    later = queue_status("clusterqueue", "cq", pending=4, active=closed)
+    assert (await world.command(later)).status == "applied"
