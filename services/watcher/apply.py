@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from services.watcher.admission_events import AdmissionEvents
 from services.watcher.commands import CommandRunner
+from services.watcher.core_kinds import Job as CoreJob
 from services.watcher.creation_latency import Created, not_measured
 from services.watcher.decisions import DecisionLog
 from services.watcher.informing import Informing, Purpose
@@ -258,7 +259,7 @@ class Gateway:
         self._lanes.submit(lane, run, urgency=Urgency.STATUS, name=_ORPHAN)
 
     def _urgency(self, lane: LaneKey) -> Urgency:
-        """What stops a job goes first, what starts one next."""
+        """What stops a job goes first; what starts one, or takes in that it has ended, next."""
         urgency = Urgency.STATUS
         for stored in self._owned.of(lane):
             workload = workload_of(stored)
@@ -266,6 +267,12 @@ class Gateway:
                 continue
             if is_evicted(workload) or workload.metadata.deletion_timestamp is not None:
                 return Urgency.STOP
-            if is_admitted(workload):
+            if is_admitted(workload) and not self._runs(lane):
                 urgency = Urgency.START
         return urgency
+
+    def _runs(self, lane: LaneKey) -> bool:
+        """Is it a Job that was started and has not ended? What is left to write about it (such as PodsReady) nobody waits for as others wait to start."""
+        stored = self._store.get("job", lane.namespace, lane.name) if lane.kind == "Job" else None
+        job = stored.object if stored is not None else None
+        return isinstance(job, CoreJob) and not job.spec.suspend and not job.is_finished

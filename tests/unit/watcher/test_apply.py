@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from services.watcher.lanes import LaneKey, Urgency
 from shared.events.decisions import Batch, Positions
 from shared.kube import resources
 from tests.unit.watcher.manifests import metadata, workload
@@ -83,3 +84,29 @@ async def test_evictions_pass_by_everything_else_that_waits(world: World) -> Non
     written = [call.name for call in world.api.calls[before:] if call.plural == "workloads"]
     assert written[0] == "w"
     assert len(written) == 21
+
+
+@pytest.mark.parametrize(
+    ("suspend", "conditions", "urgency"),
+    [
+        (True, [], Urgency.START),
+        # It runs: nobody waits for what is left to write about it.
+        (False, [], Urgency.STATUS),
+        # It has ended: its quota is waited for.
+        (False, [{"type": "Complete", "status": "True"}], Urgency.START),
+    ],
+)
+async def test_a_job_that_runs_lets_those_go_first_that_are_to_start(
+    world: World, suspend: bool, conditions: list[dict[str, str]], urgency: Urgency
+) -> None:
+    world.load("job", queued_job())
+    await world.settled()
+    (created,) = world.api.created("workloads")
+    name = created["metadata"]["name"]
+    await world.decide(world.admit(name))
+    await world.gateway.pause()
+    job = world.job()
+    job["spec"]["suspend"] = suspend
+    job["status"]["conditions"] = conditions
+    world.load("job", job)
+    assert world.gateway._urgency(LaneKey("Job", "team", "j")) == urgency
