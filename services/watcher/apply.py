@@ -32,6 +32,7 @@ from services.watcher.retention import Retention
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Change, Store, Stored
 from services.watcher.workload_state import is_admitted, is_evicted, is_finished, workload_of
+from shared.api import names
 from shared.api.workload import Workload
 from shared.bus.interface import GatewayBus
 from shared.config.configuration import Configured
@@ -211,7 +212,7 @@ class Gateway:
         lane = workload_lane(metadata)
         owner = metadata.controller_owner()
         if owner is None:
-            if change.new is not None:
+            if change.new is not None and _may_be_over(change.new):
                 self._look_for_owner(lane)
             return
         self._look_at(lane)
@@ -276,3 +277,13 @@ class Gateway:
         stored = self._store.get("job", lane.namespace, lane.name) if lane.kind == "Job" else None
         job = stored.object if stored is not None else None
         return isinstance(job, CoreJob) and not job.spec.suspend and not job.is_finished
+
+
+def _may_be_over(stored: Stored) -> bool:
+    """A workload without a job: is there anything that would be done about it? Most that change are only admitted, evicted or told why they wait."""
+    metadata = stored.object.metadata
+    return (
+        metadata.deletion_timestamp is not None
+        or bool(metadata.labels.get(names.JOB_UID_LABEL))
+        or is_finished(workload_of(stored))
+    )

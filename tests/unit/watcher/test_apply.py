@@ -8,7 +8,7 @@ import pytest
 from services.watcher.lanes import LaneKey, Urgency
 from shared.events.decisions import Batch, Positions
 from shared.kube import resources
-from tests.unit.watcher.manifests import metadata, workload
+from tests.unit.watcher.manifests import condition, metadata, workload
 from tests.unit.watcher.world import World, queued_job, running
 
 
@@ -110,3 +110,14 @@ async def test_a_job_that_runs_lets_those_go_first_that_are_to_start(
     job["status"]["conditions"] = conditions
     world.load("job", job)
     assert world.gateway._urgency(LaneKey("Job", "team", "j")) == urgency
+
+
+async def test_a_workload_without_a_job_is_looked_at_only_if_it_may_be_over(world: World) -> None:
+    await world.gateway.pause()
+    waiting = world.gateway._lanes.waiting
+    world.load("workload", workload("alone"))
+    assert world.gateway._lanes.waiting == waiting
+    world.load("workload", workload("of-a-job", meta={"labels": {"kueue.x-k8s.io/job-uid": "gone"}}))
+    assert world.gateway._lanes.waiting == waiting + 1
+    world.load("workload", workload("ended", status={"conditions": [condition("Finished")]}))
+    assert world.gateway._lanes.waiting == waiting + 2
