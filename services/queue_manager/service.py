@@ -153,15 +153,17 @@ class QueueJudge:
                 sample = self._sampling.look(local, view.world, now)
         if queue is None or status is None:
             self._written.pop(key, None)
+            self._rate.give_up(key)
             self._sampling.forget(name)
             return Verdict()
         change = status_change(kind, queue, status, now, share=share, sample=sample)
         if change is None:
+            self._rate.give_up(key)
             return Verdict((), sample.again_at)
         turn = self._written.get(key, 0.0) + self._settings.status_interval_s
         if not change.urgent and now < turn:
             return Verdict((), turn)
-        if not change.urgent and (later := self._rate.take(now)):
+        if not change.urgent and (later := self._rate.turn(key, now)):
             return Verdict((), later)
         self._written[key] = now
         return Verdict((change.command,), sample.again_at)

@@ -67,6 +67,10 @@ log = logging.getLogger("sluice.scheduler")
 
 BEHIND = 64
 """Unsettled decisions with which the gateway has work for a while, whatever else is decided now: twice what it writes at once."""
+TIMES_ITS_COST = 9
+"""After a batch no other for so many times what it took: deciding takes a tenth of a processor at the most."""
+LONGEST_DELAY = 4
+"""In units of the setting."""
 ROOM = 4
 """Part of K that has to be free again once it was reached."""
 LISTS_AT_ONCE = 64
@@ -140,6 +144,8 @@ class Scheduler:
         self._raced = False
         self._unanswered = 0
         """Appends in a row that nobody took or answered."""
+        self._took = 0.0
+        """Seconds that the last batch took to decide."""
         self._room = 1
         """So many unsettled decisions less than K are waited for: at K a batch for each single outcome would look at all heads for one admission."""
 
@@ -294,8 +300,9 @@ class Scheduler:
         """Steps 3 to 5."""
         started = self._clock()
         decided, spans, batch = self._batch(now)
+        took = self._took = self._clock() - started
         if decided.cycles:
-            self.metrics.attempt(bool(decided.admits), self._clock() - started)
+            self.metrics.attempt(bool(decided.admits), took)
             self.metrics.preempted(decided.skipped_preemptions, decided.recomputations)
         self.metrics.cycles.inc(decided.cycles)
         self.metrics.heads.inc(len(decided.admits) + len(decided.refused))
@@ -324,7 +331,9 @@ class Scheduler:
             return
         keeps_up = self.state.assumptions.spending < BEHIND
         delay = self._settings.retry_delay_s
-        self._not_before = now + (delay / 2 if decided.decisions and keeps_up else delay)
+        least = delay / 2 if decided.decisions and keeps_up else delay
+        # On a machine that is crowded a batch takes longer: the more it takes, the more changes have to make up for it.
+        self._not_before = now + max(least, min(self._took * TIMES_ITS_COST, delay * LONGEST_DELAY))
 
     def _batch(self, now: float) -> tuple[DecidedBatch, list[Span], Batch]:
         """A batch of cycles and the message it becomes, small enough to be appended. What it admits is assumed in the World."""

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from services.watcher.admission_events import AdmissionEvents
 from services.watcher.commands import CommandRunner
+from services.watcher.core_kinds import Job as CoreJob
 from services.watcher.creation_latency import Created, not_measured
 from services.watcher.decisions import DecisionLog
 from services.watcher.elastic_slices import ElasticPods
@@ -37,6 +38,7 @@ from services.watcher.retention import Retention
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Change, Store, Stored
 from services.watcher.workload_state import is_admitted, is_evicted, is_finished, workload_of
+from shared.api import names
 from shared.api.workload import Workload
 from shared.bus.interface import GatewayBus
 from shared.config.configuration import Configured
@@ -252,7 +254,7 @@ class Gateway:
             if self._groups.has(group):
                 self._look_at(group)
         if owner is None:
-            if change.new is not None:
+            if change.new is not None and _may_be_over(change.new):
                 self._look_for_owner(lane)
             return
         self._look_at(lane)
@@ -298,7 +300,7 @@ class Gateway:
         self._lanes.submit(lane, run, urgency=Urgency.STATUS, name=_ORPHAN)
 
     def _urgency(self, lane: LaneKey) -> Urgency:
-        """What stops a job goes first, what starts one next."""
+        """What stops a job goes first; what starts one, or takes in that it has ended, next."""
         urgency = Urgency.STATUS
         for stored in self._owned.of(lane):
             workload = workload_of(stored)
@@ -306,6 +308,22 @@ class Gateway:
                 continue
             if is_evicted(workload) or workload.metadata.deletion_timestamp is not None:
                 return Urgency.STOP
-            if is_admitted(workload):
+            if is_admitted(workload) and not self._runs(lane):
                 urgency = Urgency.START
         return urgency
+
+    def _runs(self, lane: LaneKey) -> bool:
+        """Is it a Job that was started and has not ended? What is left to write about it (such as PodsReady) nobody waits for as others wait to start."""
+        stored = self._store.get("job", lane.namespace, lane.name) if lane.kind == "Job" else None
+        job = stored.object if stored is not None else None
+        return isinstance(job, CoreJob) and not job.spec.suspend and not job.is_finished
+
+
+def _may_be_over(stored: Stored) -> bool:
+    """A workload without a job: is there anything that would be done about it? Most that change are only admitted, evicted or told why they wait."""
+    metadata = stored.object.metadata
+    return (
+        metadata.deletion_timestamp is not None
+        or bool(metadata.labels.get(names.JOB_UID_LABEL))
+        or is_finished(workload_of(stored))
+    )

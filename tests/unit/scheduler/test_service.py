@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from services.scheduler import faults
 from services.scheduler.handlers import Explanation
 from services.scheduler.reports import Refused
-from services.scheduler.service import NO_ROOM_WAIT_S, RETELL_S, SILENT_APPENDS
+from services.scheduler.service import NO_ROOM_WAIT_S, RETELL_S, SILENT_APPENDS, TIMES_ITS_COST
 from services.scheduler.settings import SchedulerSettings
 from shared.bus.interface import ObjectWrite
 from shared.decide import flavors, nomination
@@ -504,6 +504,26 @@ async def test_changes_after_an_admission_wait_for_each_other_longer_if_the_gate
         await until(lambda: len(harness.admits()) == 4)
         batches = [item.entry for item in harness.broker.log() if isinstance(item.entry, Batch)]
         assert [len(batch.decisions) for batch in batches] == [1, 3]
+
+
+async def test_a_batch_that_took_long_is_not_followed_by_another_soon(harness: Harness) -> None:
+    scheduler = harness.scheduler(SchedulerSettings(retry_delay_s=5.0, cycle_budget_s=1e9))
+    seconds = iter(range(1_000_000))
+    scheduler._clock = lambda: float(next(seconds))
+    async with harness.running(scheduler):
+        await harness.put(workload("a", "1"))
+        await until(lambda: scheduler._not_before > 0)
+        pause = scheduler._not_before - harness.now
+        assert scheduler._took >= 1
+        assert pause == pytest.approx(min(TIMES_ITS_COST * scheduler._took, 20.0))
+        await harness.put(workload("b", "1"))
+        harness.now += pause - 0.1
+        await harness.put(workload("c", "1"))
+        await quiet()
+        assert len(harness.admits()) == 1
+        harness.now += 0.2
+        await harness.put(workload("d", "1"))
+        await until(lambda: len(harness.admits()) == 4)
 
 
 async def test_changes_are_looked_at_together_longest_after_a_fruitless_batch(harness: Harness) -> None:

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from services.watcher.lanes import LaneKey, Urgency
 from shared.events.decisions import Batch, Positions
 from shared.kube import resources
-from tests.unit.watcher.manifests import metadata, workload
+from tests.unit.watcher.manifests import condition, metadata, workload
 from tests.unit.watcher.world import World, queued_job, running
 
 
@@ -83,3 +84,40 @@ async def test_evictions_pass_by_everything_else_that_waits(world: World) -> Non
     written = [call.name for call in world.api.calls[before:] if call.plural == "workloads"]
     assert written[0] == "w"
     assert len(written) == 21
+
+
+@pytest.mark.parametrize(
+    ("suspend", "conditions", "urgency"),
+    [
+        (True, [], Urgency.START),
+        # It runs: nobody waits for what is left to write about it.
+        (False, [], Urgency.STATUS),
+        # It has ended: its quota is waited for.
+        (False, [{"type": "Complete", "status": "True"}], Urgency.START),
+    ],
+)
+async def test_a_job_that_runs_lets_those_go_first_that_are_to_start(
+    world: World, suspend: bool, conditions: list[dict[str, str]], urgency: Urgency
+) -> None:
+    world.load("job", queued_job())
+    await world.settled()
+    (created,) = world.api.created("workloads")
+    name = created["metadata"]["name"]
+    await world.decide(world.admit(name))
+    await world.gateway.pause()
+    job = world.job()
+    job["spec"]["suspend"] = suspend
+    job["status"]["conditions"] = conditions
+    world.load("job", job)
+    assert world.gateway._urgency(LaneKey("Job", "team", "j")) == urgency
+
+
+async def test_a_workload_without_a_job_is_looked_at_only_if_it_may_be_over(world: World) -> None:
+    await world.gateway.pause()
+    waiting = world.gateway._lanes.waiting
+    world.load("workload", workload("alone"))
+    assert world.gateway._lanes.waiting == waiting
+    world.load("workload", workload("of-a-job", meta={"labels": {"kueue.x-k8s.io/job-uid": "gone"}}))
+    assert world.gateway._lanes.waiting == waiting + 1
+    world.load("workload", workload("ended", status={"conditions": [condition("Finished")]}))
+    assert world.gateway._lanes.waiting == waiting + 2
