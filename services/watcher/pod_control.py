@@ -27,7 +27,16 @@ from shared.api.workload import Workload
 from shared.jobs.manifest import JsonObject
 from shared.jobs.pod import group_manifest, members, pod_of, ungated
 from shared.jobs.pod_group import sorted_pods
-from shared.jobs.pod_view import TERMINATION_TARGET, Pod, has_finalizer, is_deleting, is_gated, is_terminated, role
+from shared.jobs.pod_view import (
+    PARENT,
+    TERMINATION_TARGET,
+    Pod,
+    has_finalizer,
+    is_deleting,
+    is_gated,
+    is_terminated,
+    role,
+)
 from shared.jobs.podset_info import MissingFlavor, PermanentError, PodSetInfo
 from shared.jobs.protocol import JobKind, JobPodSet
 from shared.kube.client import STRATEGIC_MERGE_PATCH, KubeClient
@@ -45,6 +54,10 @@ class PodControl(JobControl):
     requeues = False
     top_level = True
 
+    def skips(self, job: Job) -> bool:
+        annotations = job.stored.object.metadata.annotations
+        return self._only_of_parents and not annotations.get(PARENT)
+
     def __init__(
         self,
         store: Store,
@@ -54,8 +67,10 @@ class PodControl(JobControl):
         runs: JobRuns,
         tracer: Tracer,
         now: Callable[[], float],
+        only_of_parents: bool = False,
     ) -> None:
         super().__init__(store, writer, events, runs, tracer)
+        self._only_of_parents = only_of_parents
         self._client = client
         self._now = now
 

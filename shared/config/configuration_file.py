@@ -90,6 +90,7 @@ USED_FRAMEWORKS = frozenset(
     {
         "batch/job",
         "pod",
+        "deployment",
         "jobset.x-k8s.io/jobset",
         *(f"kubeflow.org/{kind}" for kind in ("tfjob", "pytorchjob", "xgboostjob", "paddlejob", "jaxjob", "mpijob")),
         *(f"ray.io/{kind}" for kind in ("rayjob", "raycluster", "rayservice")),

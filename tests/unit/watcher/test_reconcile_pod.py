@@ -143,3 +143,12 @@ async def test_a_namespace_that_is_not_ours(world: World) -> None:
 async def test_without_the_integration_nothing_is_looked_at() -> None:
     async with running(JobSettings()) as world:
         assert "pod" not in world.store.watched
+
+
+async def test_where_only_pods_of_deployments_are_managed_others_are_left_alone() -> None:
+    async with running(JobSettings(frameworks=("pod",), only_pods_of_parents=True)) as world:
+        world.load("pod", queued_pod("p1"))
+        world.load("pod", queued_pod("p2", annotations={"kueue.x-k8s.io/pod-suspending-parent": "deployment"}))
+        await world.settled()
+        owners = [w["metadata"]["ownerReferences"][0]["name"] for w in world.api.created("workloads")]
+        assert owners == ["p2"]

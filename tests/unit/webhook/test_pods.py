@@ -154,3 +154,25 @@ async def test_a_pod_with_the_parent_marker_is_gated_in_any_namespace() -> None:
     on = handlers(integrations=Integrations(frameworks=("pod",)))
     made = pod(annotations={f"{K}pod-suspending-parent": "deployment"})
     assert (await on.routes()["/mutate--v1-pod"](review(made, "kube-system"))).patch
+
+
+def deployment(**labels: str) -> dict[str, Any]:
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}]}}
+    return {"metadata": {"name": "d", "labels": labels}, "spec": {"template": template}}
+
+
+async def test_pods_of_a_managed_deployment_are_marked() -> None:
+    on = handlers(integrations=Integrations(frameworks=("deployment",)))
+    verdict = await on.routes()["/mutate-apps-v1-deployment"](review(deployment(**QUEUED)))
+    found = {p.path.replace("kueue.x-k8s.io~1", ""): p.value for p in verdict.patch}
+    assert found == {
+        "/spec/template/metadata/labels/managed": "true",
+        "/spec/template/metadata/labels/queue-name": "q",
+        "/spec/template/metadata/annotations": {f"{K}pod-suspending-parent": "deployment"},
+    }
+    assert (await on.routes()["/mutate-apps-v1-deployment"](review(deployment()))).patch == ()
+    assert (await handlers().routes()["/mutate-apps-v1-deployment"](review(deployment(**QUEUED)))).patch == ()
+    # Its pods are gated though the integration of plain pods is off.
+    assert (await on.routes()["/mutate--v1-pod"](review(pod(annotations={f"{K}pod-suspending-parent": "x"})))).patch
+    wrong = review(deployment(**{f"{K}queue-name": "Q_"}))
+    assert (await on.routes()["/validate-apps-v1-deployment"](wrong)).errors
