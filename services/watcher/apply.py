@@ -91,10 +91,8 @@ class Gateway:
         runs = JobRuns(now)
         events = AdmissionEvents(self._recorder, self._public, store)
         control = JobControl(store, self._writer, self._recorder, runs, tracer)
-        pods = PodControl(store, client, self._writer, self._recorder, runs, tracer, now, jobs.only_pods_of_parents)
-        groups = GroupControl(
-            self._groups, store, client, self._writer, self._recorder, runs, tracer, now, jobs.only_pods_of_parents
-        )
+        pods = PodControl(store, client, self._writer, self._recorder, runs, tracer, now, jobs)
+        groups = GroupControl(self._groups, store, client, self._writer, self._recorder, runs, tracer, now, jobs)
 
         def parts(control: JobControl, one: type[OneWorkload]) -> dict[str, Any]:
             return {

@@ -182,13 +182,16 @@ class Handlers:
         """Our labels and annotations on a job."""
         job = _json(request.object)
         if not request.has_old:
-            return _refused((*created_errors(kind, job, self._circumstances), *_of_pod(kind, job, None)))
+            return _refused((*created_errors(kind, job, self._circumstances), *self._of_pod(kind, job, None)))
         old = _json(request.old_object)
         label = names.QUEUE_NAME_LABEL
         queue_is_gone = label in section(old, "metadata", "labels") and label not in section(job, "metadata", "labels")
         default = queue_is_gone and await self._known.exists("localqueue", request.namespace, DEFAULT_NAME)
         around = replace(self._circumstances, default_queue=default)
-        return _refused((*updated_errors(kind, job, old, around), *_of_pod(kind, job, old)))
+        return _refused((*updated_errors(kind, job, old, around), *self._of_pod(kind, job, old)))
+
+    def _of_pod(self, kind: JobKind, job: JsonObject, old: JsonObject | None) -> Iterable[FieldError]:
+        return pod_errors(job, old, self._gates) if isinstance(kind, PlainPod) else ()
 
     async def default_finalizer(self, request: Request) -> Verdict:
         """ClusterQueues and ResourceFlavors are not deleted while they are used."""
@@ -228,10 +231,6 @@ class Handlers:
         """A Workload beyond its schema, status included."""
         old = decode(RawWorkload, bytes(request.old_object)) if request.has_old else None
         return _refused(workload_errors(decode(RawWorkload, bytes(request.object)), old, self._gates))
-
-
-def _of_pod(kind: JobKind, job: JsonObject, old: JsonObject | None) -> Iterable[FieldError]:
-    return pod_errors(job, old) if isinstance(kind, PlainPod) else ()
 
 
 async def _passed(request: Request) -> Verdict:

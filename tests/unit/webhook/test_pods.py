@@ -99,7 +99,7 @@ NAME, TOTAL = "metadata.annotations[pod-group-name]", "metadata.annotations[pod-
 
 
 def faults(made: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
-    return [f"{e.path.replace(K, '')} {e.kind}" for e in pod_errors(made, old)]
+    return [f"{e.path.replace(K, '')} {e.kind}" for e in pod_errors(made, old, DEFAULT_GATES)]
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,11 @@ def faults(made: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]
         (pod({}, {**GROUP, f"{K}pod-group-name": "G_"}), [f"{NAME} Invalid value"]),
         (pod({}, {**GROUP, f"{K}prebuilt-workload-name": "other"}), [f"{NAME} Invalid value"]),
         (pod({}, {**GROUP, f"{K}prebuilt-workload-name": "g"}), []),
+        (
+            pod({}, {f"{K}podset-required-topology": "a", f"{K}podset-preferred-topology": "b"}),
+            ["metadata.annotations Invalid value"],
+        ),
+        (pod({}, {f"{K}podset-required-topology": "cloud.com/rack"}), []),
     ],
 )
 def test_what_is_refused_at_creation(made: dict[str, Any], expected: list[str]) -> None:
