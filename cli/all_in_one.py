@@ -179,6 +179,7 @@ def _run(plan: Plan, folder: Path, instance: str, supervisor: Supervisor, starte
         webhook_url=plan.webhook_url,
         webhook_ca=_authority(plan.cert_dir),
         managed_namespaces=plan.configured.configuration.managed_namespaces(place.namespace),
+        frameworks=plan.configured.configuration.integrations.frameworks,
     )
     answer = folder / "prepared.json"
     installing = supervisor.begin(Child(name="installation", main=lambda: installation.main(wanted, answer)))

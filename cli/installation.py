@@ -20,6 +20,8 @@ from cli import integrations
 from shared.api import names
 from shared.api.selectors import LabelSelector
 from shared.jobs.protocol import JobKind
+from shared.jobs.queueing_parent import QueueingParent
+from shared.jobs.registry import QUEUED_BY_POD
 from shared.kube import resources
 from shared.kube.client import KubeClient, connect
 from shared.kube.credentials import CredentialsError
@@ -193,7 +195,12 @@ async def _rbac(client: KubeClient, wanted: Wanted) -> None:
 
 
 def _enabled(wanted: Wanted) -> list[JobKind]:
-    return [kind for kind in integrations.optional() if kind.framework in wanted.frameworks]
+    implied = {"pod"} if _parents(wanted) else set()
+    return [kind for kind in integrations.optional() if kind.framework in {*wanted.frameworks, *implied}]
+
+
+def _parents(wanted: Wanted) -> list[QueueingParent]:
+    return [kind for kind in QUEUED_BY_POD if kind.framework in wanted.frameworks]
 
 
 def _in_namespace(manifest: Manifest, namespace: str) -> Manifest:
@@ -225,7 +232,11 @@ def pointed_webhooks(manifest: Manifest, wanted: Wanted, user: str) -> Manifest:
     """A webhook configuration that calls `webhook_url`, skips what `user` writes, and reviews Jobs of managed namespaces only."""
     webhooks = []
     verb = "mutate" if manifest["kind"].startswith("Mutating") else "validate"
-    for webhook in (*manifest["webhooks"], *(integrations.webhook(kind, verb) for kind in _enabled(wanted))):
+    enabled: list[JobKind | QueueingParent] = [*_enabled(wanted), *_parents(wanted)]
+    for webhook in (
+        *manifest["webhooks"],
+        *(integrations.webhook(kind, verb) for kind in enabled),
+    ):
         condition = {
             "name": names.NOT_THE_WATCHER,
             "expression": f"request.userInfo.username != {msgspec.json.encode(user).decode()}",

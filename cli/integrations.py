@@ -16,7 +16,8 @@ import yaml
 
 from shared.api import names
 from shared.jobs.protocol import JobKind
-from shared.jobs.registry import BUILT_IN, INTEGRATED, review_path
+from shared.jobs.queueing_parent import QueueingParent
+from shared.jobs.registry import BUILT_IN, INTEGRATED, QUEUED_BY_POD, review_path
 
 Manifest = dict[str, Any]
 
@@ -37,7 +38,7 @@ def component(framework: str) -> str:
     return framework.rpartition("/")[2]
 
 
-def roles(kind: JobKind) -> list[Manifest]:
+def roles(kind: JobKind | QueueingParent) -> list[Manifest]:
     """What the gateway may do with a kind of job: a ClusterRole, and its binding."""
     name = f"{GATEWAY}-{component(kind.framework)}"
     metadata = {"name": name}
@@ -63,7 +64,7 @@ def roles(kind: JobKind) -> list[Manifest]:
     ]
 
 
-def webhook(kind: JobKind, verb: str) -> Manifest:
+def webhook(kind: JobKind | QueueingParent, verb: str) -> Manifest:
     """The entry of a webhook configuration for a kind; `verb`: mutate or validate."""
     path = review_path(kind, verb)
     return {
@@ -85,7 +86,7 @@ def webhook(kind: JobKind, verb: str) -> Manifest:
             {
                 "apiGroups": [kind.group],
                 "apiVersions": [kind.version],
-                "operations": ["CREATE"] if verb == "mutate" else ["CREATE", "UPDATE"],
+                "operations": ["CREATE"] if verb == "mutate" and kind not in QUEUED_BY_POD else ["CREATE", "UPDATE"],
                 "resources": [kind.plural],
             }
         ],
@@ -101,7 +102,11 @@ def rendered(frameworks: Iterable[str] = ()) -> dict[str, str]:
     """Path below the folder to content; of all built-in kinds unless some are named."""
     wanted = set(frameworks)
     files: dict[str, str] = {}
-    for kind in [k for k in INTEGRATED if k.framework in wanted] if wanted else optional(BUILT_IN):
+    kinds: list[JobKind | QueueingParent]
+    kinds = (
+        [kind for kind in INTEGRATED if kind.framework in wanted] if wanted else [*optional(BUILT_IN), *QUEUED_BY_POD]
+    )
+    for kind in kinds:
         name = component(kind.framework)
         patches = [
             {
@@ -122,11 +127,12 @@ def rendered(frameworks: Iterable[str] = ()) -> dict[str, str]:
                 "apiVersion": "kustomize.config.k8s.io/v1alpha1",
                 "kind": "Component",
                 "labels": [{"pairs": {"app.kubernetes.io/part-of": "sluice"}}],
-                "resources": ["role.yaml"],
+                **({} if kind in QUEUED_BY_POD else {"resources": ["role.yaml"]}),
                 "patches": patches,
             }
         )
-        files[f"{name}/role.yaml"] = _render(*roles(kind))
+        if kind not in QUEUED_BY_POD:
+            files[f"{name}/role.yaml"] = _render(*roles(kind))
     return files
 
 

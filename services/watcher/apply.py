@@ -99,8 +99,8 @@ class Gateway:
         runs = JobRuns(now)
         events = AdmissionEvents(self.recorder, self._public, store)
         control = JobControl(store, self._writer, self.recorder, runs, tracer)
-        pods = PodControl(store, client, self._writer, self.recorder, runs, tracer, now)
-        groups = GroupControl(self._groups, store, client, self._writer, self.recorder, runs, tracer, now)
+        pods = PodControl(store, client, self._writer, self.recorder, runs, tracer, now, jobs)
+        groups = GroupControl(self._groups, store, client, self._writer, self.recorder, runs, tracer, now, jobs)
 
         def parts(control: JobControl, one: type[OneWorkload]) -> dict[str, Any]:
             return {

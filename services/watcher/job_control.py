@@ -132,6 +132,10 @@ class JobControl:
         stored = self._store.get(job.stored.kind, job.stored.namespace, job.stored.name)
         return None if stored is None else renewed(job, stored)
 
+    def skips(self, job: Job) -> bool:
+        """The configuration says to leave it alone."""
+        return False
+
     def is_leaving(self, job: Job) -> bool:
         """Somebody has asked for its deletion."""
         return job.stored.object.metadata.deletion_timestamp is not None

@@ -12,7 +12,7 @@ from shared.config.configuration import Configured, WorkloadRetention
 from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.jobs.protocol import JobKind
 from shared.jobs.queue_membership import AncestorSearch, Standing, queue_name, standing
-from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, enabled_owners, external, token_of
+from shared.jobs.registry import INTEGRATED, KNOWN, QUEUED_BY_POD, OwnerKind, enabled_owners, external, token_of
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, NotFound, Refused
 from shared.kube.plurals import Plurals
@@ -30,6 +30,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Integrations in use, of those that there are."""
     serving: tuple[str, ...] = ()
     """Integrations in use of kinds whose pods queue."""
+    only_pods_of_parents: bool = False
+    """Pods are managed for the sake of these kinds alone."""
     external_frameworks: tuple[str, ...] = ()
     """Kinds that other managers integrate."""
     gates: FeatureGates = DEFAULT_GATES
@@ -45,17 +47,20 @@ def job_settings(configured: Configured, namespace: str) -> JobSettings:
     retention = configuration.object_retention_policies
     kept = retention.workloads if retention is not None else WorkloadRetention()
     there = {kind.framework for kind in INTEGRATED}
+    wanted = configuration.integrations.frameworks
+    implied = "pod" not in wanted and any(kind.framework in wanted for kind in QUEUED_BY_POD)
     return JobSettings(
         namespace_selector=configuration.managed_namespaces(configured.namespace(namespace)),
         manage_without_queue_name=configuration.manage_jobs_without_queue_name,
         wait_for_pods_ready=configured.wait_for_pods_ready is not None,
         label_keys_to_copy=configuration.integrations.label_keys_to_copy,
-        serving=tuple(f for f in configuration.integrations.frameworks if f not in there),
+        serving=tuple(f for f in wanted if f not in there),
         external_frameworks=configuration.integrations.external_frameworks,
         gates=configured.gates,
         keep_finished_s=kept.after_finished,
         keep_deactivated_s=kept.after_deactivated_by_kueue,
-        frameworks=tuple(f for f in configuration.integrations.frameworks if f in there),
+        frameworks=(*(f for f in wanted if f in there), *(("pod",) if implied else ())),
+        only_pods_of_parents=implied,
     )
 
 

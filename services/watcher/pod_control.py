@@ -15,6 +15,7 @@ from services.watcher.job_control import Job, JobControl, StopReason, job_of
 from services.watcher.job_runs import JobRuns
 from services.watcher.kubernetes_events import JOB_CONTROLLER_SUFFIX, EventRecorder, EventType, about_workload
 from services.watcher.lanes import LaneKey, TryAgain
+from services.watcher.managed_jobs import JobSettings
 from services.watcher.object_writer import ObjectWriter, Rejected
 from services.watcher.patches import Refusal
 from services.watcher.pod_members import PodMembers
@@ -27,7 +28,16 @@ from shared.api.workload import Workload
 from shared.jobs.manifest import JsonObject
 from shared.jobs.pod import group_manifest, members, pod_of, ungated
 from shared.jobs.pod_group import sorted_pods
-from shared.jobs.pod_view import TERMINATION_TARGET, Pod, has_finalizer, is_deleting, is_gated, is_terminated, role
+from shared.jobs.pod_view import (
+    PARENT,
+    TERMINATION_TARGET,
+    Pod,
+    has_finalizer,
+    is_deleting,
+    is_gated,
+    is_terminated,
+    role,
+)
 from shared.jobs.podset_info import MissingFlavor, PermanentError, PodSetInfo
 from shared.jobs.protocol import JobKind, JobPodSet
 from shared.kube.client import STRATEGIC_MERGE_PATCH, KubeClient
@@ -42,8 +52,11 @@ _FIELD_MANAGER = "kueue"
 class PodControl(JobControl):
     """Of pods that stand alone. Raises as JobControl does."""
 
-    requeues = False
     top_level = True
+
+    def skips(self, job: Job) -> bool:
+        annotations = job.stored.object.metadata.annotations
+        return self._settings.only_pods_of_parents and not annotations.get(PARENT)
 
     def __init__(
         self,
@@ -54,10 +67,14 @@ class PodControl(JobControl):
         runs: JobRuns,
         tracer: Tracer,
         now: Callable[[], float],
+        settings: JobSettings,
     ) -> None:
         super().__init__(store, writer, events, runs, tracer)
+        self._settings = settings
         self._client = client
         self._now = now
+        # A pod that stands alone never comes back under its name.
+        self.requeues = not settings.gates["SkipReassignmentForPodOwnedWorkloads"]
 
     def pods_of(self, job: Job) -> Iterator[Stored]:
         """The objects that the job is made of."""
@@ -201,11 +218,10 @@ class PodControl(JobControl):
 class GroupControl(PodControl):
     """Of groups. A group is there as long as one of its pods is."""
 
-    requeues = True
-
     def __init__(self, groups: PodMembers, store: Store, *rest: object, **more: object) -> None:
         super().__init__(store, *rest, **more)  # type: ignore[arg-type]
         self._groups = groups
+        self.requeues = True
 
     def load(self, kind: JobKind, lane: LaneKey) -> Job | None:
         found = self._groups.of(lane)
@@ -234,7 +250,8 @@ class GroupControl(PodControl):
         by_name = {one.name: one for one in stored}
         pods = sorted_pods(_pod(one) for one in by_name.values())
         now = datetime.fromtimestamp(self._now(), UTC)
-        manifest = group_manifest(pods, now, _Manifests(by_name))
+        fast = self._settings.gates["FastQuotaReleaseInPodIntegration"]
+        manifest = group_manifest(pods, now, _Manifests(by_name), fast_release=fast)
         return Job(kind, by_name[pods[0].metadata.name], manifest)
 
     def _info(self, stored: Stored, infos: Mapping[str, PodSetInfo]) -> PodSetInfo:

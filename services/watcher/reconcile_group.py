@@ -58,8 +58,9 @@ class GroupReconciler(JobReconciler):
 
     def _is_ending(self, namespace: str) -> bool:
         stored = self._store.get("namespace", "", namespace)
+        # One that is not known yet may well stay: it cannot be gone before what is in it.
         return (
-            stored is None
-            or not isinstance(stored.object, Namespace)
-            or stored.object.metadata.deletion_timestamp is not None
+            stored is not None
+            and isinstance(stored.object, Namespace)
+            and stored.object.metadata.deletion_timestamp is not None
         )

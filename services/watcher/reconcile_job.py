@@ -116,7 +116,7 @@ class JobReconciler:
         job = self._control.load(kind, lane)
         if job is not None and (references := kind.refers_to(job.manifest)):
             job = await self._with_referred(job, references)
-        if job is not None and kind.skip(job.manifest, self._settings.gates):
+        if job is not None and (self._control.skips(job) or kind.skip(job.manifest, self._settings.gates)):
             return None
         if job is None or self._control.is_leaving(job):
             await self._finalize(lane)

@@ -14,6 +14,7 @@ from shared.jobs.manifest import JsonObject, text, texts
 from shared.jobs.places import nested
 from shared.jobs.protocol import Gates, JobKind
 from shared.jobs.queue_membership import should_suspend
+from shared.jobs.queueing_parent import QueueingParent
 
 DEFAULT_NAME = "default"
 
@@ -44,6 +45,25 @@ def defaults(
     kind: JobKind, job: JsonObject, meta: ObjectMeta, around: Surroundings, gates: Gates
 ) -> tuple[PatchOperation, ...]:
     """The changes, none for a job that is left alone."""
+    changed, suspend = _with_labels(job, meta, around)
+    if suspend and not kind.suspended(changed):
+        changed = merge_patch.apply(changed, kind.suspend(changed))
+    manager = kind.managed_by
+    if around.dispatched and manager is not None and text(changed, *manager.path) in ("", manager.own):
+        changed = merge_patch.apply(changed, nested(manager.path, names.MULTIKUEUE_CONTROLLER))
+    return operations(job, kind.prepared(changed, gates))
+
+
+def parent_defaults(
+    kind: QueueingParent, parent: JsonObject, meta: ObjectMeta, around: Surroundings, gates: Gates
+) -> tuple[PatchOperation, ...]:
+    """The changes of an object whose pods queue: a managed one is marked, none is held back."""
+    changed, managed = _with_labels(parent, meta, around)
+    return operations(parent, kind.marked(changed, gates) if managed and not kind.foreign(parent) else changed)
+
+
+def _with_labels(job: JsonObject, meta: ObjectMeta, around: Surroundings) -> tuple[JsonObject, bool]:
+    """(with the default labels, whether it has to be held back)."""
     labels = texts(job, "metadata", "labels")
     added: dict[str, str] = {}
     if names.QUEUE_NAME_LABEL not in labels and (queue := around.queue(labels)):
@@ -57,12 +77,7 @@ def defaults(
         manage_all=around.manage_all,
         namespace_matches=around.namespace_matches,
     )
-    if suspend and not kind.suspended(changed):
-        changed = merge_patch.apply(changed, kind.suspend(changed))
-    manager = kind.managed_by
-    if around.dispatched and manager is not None and text(changed, *manager.path) in ("", manager.own):
-        changed = merge_patch.apply(changed, nested(manager.path, names.MULTIKUEUE_CONTROLLER))
-    return operations(job, kind.prepared(changed, gates))
+    return changed, suspend
 
 
 def operations(before: JsonObject, after: JsonObject) -> tuple[PatchOperation, ...]:

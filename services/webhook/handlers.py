@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from services.webhook.admission_review import PatchOperation, Request, Verdict, pointer
-from services.webhook.default_job import DEFAULT_NAME, Surroundings, defaults
+from services.webhook.default_job import DEFAULT_NAME, Surroundings, defaults, parent_defaults
 from services.webhook.default_pod import UNDER_PARENT, has_parent, pod_defaults
 from services.webhook.known_objects import KnownObjects
 from services.webhook.settings import WebhookSettings
@@ -32,7 +32,17 @@ from shared.jobs.manifest import JsonObject, items, section
 from shared.jobs.pod import PlainPod
 from shared.jobs.protocol import Circumstances, JobKind
 from shared.jobs.queue_membership import AncestorSearch, OwnershipError
-from shared.jobs.registry import INTEGRATED, KNOWN, OwnerKind, enabled_owners, external, owner_kind, review_path
+from shared.jobs.queueing_parent import QueueingParent
+from shared.jobs.registry import (
+    INTEGRATED,
+    KNOWN,
+    QUEUED_BY_POD,
+    OwnerKind,
+    enabled_owners,
+    external,
+    owner_kind,
+    review_path,
+)
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, NotFound
 from shared.kube.plurals import Plurals
@@ -56,6 +66,8 @@ class Handlers:
         self._namespaces = configuration.managed_namespaces(configured.namespace(settings.namespace))
         self._circumstances = Circumstances(gates=self._gates, manage_all=self._manage_all)
         self._plurals = Plurals(client)
+        self._pods = any(kind.framework in configuration.integrations.frameworks for kind in QUEUED_BY_POD)
+        """Pods are reviewed for the sake of what makes them."""
         self._enabled = enabled_owners(configuration.integrations.frameworks) | external(
             configuration.integrations.external_frameworks
         )
@@ -66,10 +78,14 @@ class Handlers:
         jobs: dict[str, Handler] = {}
         for kind in INTEGRATED:
             # An integration that is not enabled has its endpoints all the same, which let everything pass.
-            enabled = owner_kind(kind) in self._enabled
+            enabled = owner_kind(kind) in self._enabled or (isinstance(kind, PlainPod) and self._pods)
             default = self.default_pod if isinstance(kind, PlainPod) else self.default_job
             jobs[review_path(kind, "mutate")] = partial(default, kind) if enabled else _passed
             jobs[review_path(kind, "validate")] = partial(self.validate_job, kind) if enabled else _passed
+        for parent in QUEUED_BY_POD:
+            enabled = owner_kind(parent) in self._enabled
+            jobs[review_path(parent, "mutate")] = partial(self.default_parent, parent) if enabled else _passed
+            jobs[review_path(parent, "validate")] = partial(self.validate_parent, parent) if enabled else _passed
         return jobs | {
             f"/mutate-{group}-clusterqueue": self.default_finalizer,
             f"/mutate-{group}-resourceflavor": self.default_finalizer,
@@ -88,6 +104,20 @@ class Handlers:
         if isinstance(found, Verdict):
             return found
         return Verdict(patch=defaults(kind, job, meta, found, self._gates))
+
+    async def default_parent(self, kind: QueueingParent, request: Request) -> Verdict:
+        """Marks of an object whose pods queue, whenever it changes."""
+        parent = _json(request.object)
+        meta = convert(ObjectMeta, section(parent, "metadata"))
+        found = await self._surroundings(meta, request.namespace)
+        if isinstance(found, Verdict):
+            return found
+        return Verdict(patch=parent_defaults(kind, parent, meta, found, self._gates))
+
+    async def validate_parent(self, kind: QueueingParent, request: Request) -> Verdict:
+        """Our labels and annotations on an object whose pods queue."""
+        old = _json(request.old_object) if request.has_old else None
+        return _refused(kind.errors(_json(request.object), old, self._circumstances))
 
     async def default_pod(self, kind: JobKind, request: Request) -> Verdict:
         """Queue, mark and gates of a pod that is created."""
@@ -152,13 +182,16 @@ class Handlers:
         """Our labels and annotations on a job."""
         job = _json(request.object)
         if not request.has_old:
-            return _refused((*created_errors(kind, job, self._circumstances), *_of_pod(kind, job, None)))
+            return _refused((*created_errors(kind, job, self._circumstances), *self._of_pod(kind, job, None)))
         old = _json(request.old_object)
         label = names.QUEUE_NAME_LABEL
         queue_is_gone = label in section(old, "metadata", "labels") and label not in section(job, "metadata", "labels")
         default = queue_is_gone and await self._known.exists("localqueue", request.namespace, DEFAULT_NAME)
         around = replace(self._circumstances, default_queue=default)
-        return _refused((*updated_errors(kind, job, old, around), *_of_pod(kind, job, old)))
+        return _refused((*updated_errors(kind, job, old, around), *self._of_pod(kind, job, old)))
+
+    def _of_pod(self, kind: JobKind, job: JsonObject, old: JsonObject | None) -> Iterable[FieldError]:
+        return pod_errors(job, old, self._gates) if isinstance(kind, PlainPod) else ()
 
     async def default_finalizer(self, request: Request) -> Verdict:
         """ClusterQueues and ResourceFlavors are not deleted while they are used."""
@@ -198,10 +231,6 @@ class Handlers:
         """A Workload beyond its schema, status included."""
         old = decode(RawWorkload, bytes(request.old_object)) if request.has_old else None
         return _refused(workload_errors(decode(RawWorkload, bytes(request.object)), old, self._gates))
-
-
-def _of_pod(kind: JobKind, job: JsonObject, old: JsonObject | None) -> Iterable[FieldError]:
-    return pod_errors(job, old) if isinstance(kind, PlainPod) else ()
 
 
 async def _passed(request: Request) -> Verdict:

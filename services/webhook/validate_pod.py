@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from shared.api import names
 from shared.api.field_errors import FieldError, forbidden, immutable, invalid, required
 from shared.api.validation import dns_subdomain_errors
+from shared.config.feature_gates import FeatureGates
 from shared.jobs.manifest import JsonObject, texts
 from shared.jobs.pod_view import GROUP_NAME, RETRIABLE, TOTAL_COUNT
 from shared.jobs.prebuilt import prebuilt_name
+from shared.jobs.validate_topology import topology_errors
 
 _MANAGED = f"metadata.labels[{names.MANAGED_LABEL}]"
 _GROUP = f"metadata.annotations[{GROUP_NAME}]"
@@ -17,7 +19,7 @@ _TOTAL = f"metadata.annotations[{TOTAL_COUNT}]"
 _RETRIABLE = f"metadata.annotations[{RETRIABLE}]"
 
 
-def pod_errors(pod: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
+def pod_errors(pod: JsonObject, old: JsonObject | None, gates: FeatureGates) -> Iterator[FieldError]:
     """Faults of a pod that is created, or changed from `old`."""
     labels, annotations = texts(pod, "metadata", "labels"), texts(pod, "metadata", "annotations")
     managed = labels.get(names.MANAGED_LABEL)
@@ -33,7 +35,10 @@ def pod_errors(pod: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
             yield required(_GROUP, "a pod that counts its group names it")
         if not (total.isascii() and total.isdigit() and int(total) > 0):
             yield invalid(_TOTAL, total, "must be an integer greater than 0")
-    prebuilt = prebuilt_name(pod)
+    if gates["TopologyAwareScheduling"]:
+        pods = int(total) if total is not None and total.isascii() and total.isdigit() else 1
+        yield from topology_errors("metadata.annotations", annotations, pods, layers=gates["TASMultiLayerTopology"])
+    prebuilt = prebuilt_name(pod, annotation_first=gates["WorkloadIdentifierAnnotations"])
     if group and prebuilt and group != prebuilt:
         yield invalid(_GROUP, group, f"must equal the name of the prebuilt workload, {prebuilt}")
     if old is not None:

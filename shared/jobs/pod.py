@@ -1,7 +1,7 @@
 """v1 Pod as a job: one that stands alone (`PlainPod`), and a group of them (`PodGroup`) as one job composed of many objects.
 
 A pod is held back by a scheduling gate and never stopped but by its deletion; who does that is the gateway (`services.watcher.pod_control`). The
-manifest of a group is that of its eldest pod with two keys more: `members`, its pods as `pod_view.Pod`, and `now`.
+manifest of a group is the metadata of its eldest pod with its pods (`members`, as `pod_view.Pod`) and the time (`now`) besides; see `group_manifest`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from shared.jobs.podset_info import PermanentError, PodSetInfo, merged_template
 from shared.jobs.protocol import Finished, JobPodSet, KindDefaults, StopStep
 from shared.jobs.topology_request import topology_request
 
-MEMBERS, NOW, TEMPLATES = "members", "now", "templates"
+MEMBERS, NOW, TEMPLATES, FAST_RELEASE = "members", "now", "templates", "fastRelease"
 _GATES = "schedulingGates"
 
 
@@ -96,7 +96,7 @@ class PodGroup(PlainPod):
         return None if message is None else Finished(success=True, message=message)
 
     def active(self, job: JsonObject) -> bool:
-        return pod_group.active(members(job), cast(datetime, job[NOW]))
+        return pod_group.active(members(job), cast(datetime, job[NOW]), fast_release=job.get(FAST_RELEASE) is True)
 
     def pods_ready(self, job: JsonObject) -> bool:
         return pod_group.ready(members(job))
@@ -105,11 +105,14 @@ class PodGroup(PlainPod):
         return pod_group.reclaimable(members(job))
 
 
-def group_manifest(pods: Sequence[Pod], now: datetime, templates: Mapping[str, JsonObject]) -> JsonObject:
-    """The job that the pods are together. `templates`: complete manifests by the names of pods, of those that are looked at."""
+def group_manifest(
+    pods: Sequence[Pod], now: datetime, templates: Mapping[str, JsonObject], *, fast_release: bool = False
+) -> JsonObject:
+    """The job that the pods are together. `templates`: complete manifests by the names of pods, of those that are looked at. `fast_release`: pods that
+    are being deleted hold no quota."""
     eldest = pods[0].metadata
     metadata = {"labels": eldest.labels, "annotations": eldest.annotations, "namespace": eldest.namespace}
-    return {"metadata": metadata, MEMBERS: tuple(pods), NOW: now, TEMPLATES: templates}
+    return {"metadata": metadata, MEMBERS: tuple(pods), NOW: now, TEMPLATES: templates, FAST_RELEASE: fast_release}
 
 
 def members(job: JsonObject) -> tuple[Pod, ...]:

@@ -50,6 +50,8 @@ BUILT_IN: tuple[JobKind, ...] = (
 INTEGRATED: tuple[JobKind, ...] = (*BUILT_IN, *plugins.found(BUILT_IN))
 """With the kinds that other packages bring."""
 
+QUEUED_BY_POD: tuple[QueueingParent, ...] = (Deployment(),)
+"""Of the kinds below, those each of whose pods is a job of its own, so that pods are all that is to be managed."""
 PARENTS: tuple[QueueingParent, ...] = (Deployment(), StatefulSet(), LeaderWorkerSet())
 """Kinds that are not held back themselves: their pods queue."""
 
@@ -80,7 +82,7 @@ def token_of(group: str, kind: str) -> str:
     return f"{kind}.{group}".lower() if "." in group else kind.lower()
 
 
-def review_path(kind: JobKind, verb: str) -> str:
+def review_path(kind: JobKind | QueueingParent, verb: str) -> str:
     """Where the API server sends admission reviews of a kind of job; `verb`: mutate or validate."""
     return f"/{verb}-{kind.group.replace('.', '-')}-{kind.version}-{kind.kind.lower()}"
 

@@ -17,18 +17,19 @@ import pytest
 import pytest_asyncio
 
 from cli.integrations import component
+from devcluster.audit import read_events
 from devcluster.options import ClusterOptions, NodeGroup
 from devcluster.stack import Stack
 from shared.kube.client import KubeClient, connect
 from shared.kube.errors import NotFound
-from shared.kube.resources import PODS, WORKLOADS, Resource
+from shared.kube.resources import DEPLOYMENTS, PODS, WORKLOADS, Resource
 from tests.eventually import eventually
 from tests.integration.stack.kind_rows import ROWS, Row, definition, pod_spec
 from tests.integration.stack.manifests import Manifest, as_list, cluster_queue, flavor, local_queue
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
-FRAMEWORKS = ("batch/job", "pod", *(row.kind.framework for row in ROWS))
+FRAMEWORKS = ("batch/job", "pod", "deployment", *(row.kind.framework for row in ROWS))
 SECONDS = 40
 NODES = (NodeGroup(name="node", count=2, labels={"node-type": "plain"}),)
 TAINT = {"key": "kind-test", "value": "x", "effect": "NoSchedule"}
@@ -99,6 +100,16 @@ class Cluster:
             if any(owner["uid"] == uid for owner in workload["metadata"].get("ownerReferences", ()))
         ]
         return max(found, key=lambda w: int(w["metadata"]["resourceVersion"]), default={})
+
+    def written(self, resource: str, name: str) -> int:
+        """How often the gateway has written to an object."""
+        log = self.stack.cluster.audit_log
+        assert log is not None
+        return sum(
+            event.user.username.endswith(":sluice-watcher")
+            and (event.object_ref.resource, event.object_ref.name) == (resource, name)
+            for event in read_events(log)
+        )
 
     async def reserving(self, queue: str) -> int:
         raw = await self.stack.cluster.kubectl("get", "clusterqueue", queue, "-o", "json")
@@ -361,6 +372,8 @@ async def test_a_group_of_pods(cluster: Cluster) -> None:
     await holds(over, "finished, and free to go")
     owners = (await cluster.get(WORKLOADS, "g"))["metadata"]["ownerReferences"]
     assert {o["name"] for o in owners} == {"g-0", "g-1"}
+    assert [cluster.written("pods", name) for name in ("g-0", "g-1")] == [2, 2], "the gate, and the finalizer"
+    assert cluster.written("workloads", "g") <= 6
     for name in ("g-0", "g-1"):
         await cluster.client.delete(PODS, "default", name)
 
@@ -402,3 +415,42 @@ async def test_a_namespace_with_groups_in_every_state_ends(cluster: Cluster, sta
         return await cluster.reserving("ends") == 0
 
     await holds(free, "its quota is free")
+
+
+async def test_a_deployment_queues_by_its_pods(cluster: Cluster) -> None:
+    await cluster.queue("serves", cpu="1")
+    template = {"metadata": {"labels": {"app": "serves"}}, "spec": {**pod_spec(), "restartPolicy": "Always"}}
+    made = await cluster.create(
+        DEPLOYMENTS,
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "serves", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "serves"}},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "serves"}}, "template": template},
+        },
+    )
+    assert made["spec"]["template"]["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
+
+    async def phases() -> list[str]:
+        page = msgspec.json.decode(
+            await cluster.client.list_page(PODS, "default", query={"labelSelector": "app=serves"})
+        )
+        return sorted(found["status"]["phase"] for found in page["items"])
+
+    assert await eventually(phases, SECONDS, lambda found: found == ["Pending", "Running"]) == ["Pending", "Running"]
+    await cluster.queue("serves", cpu="2")
+    assert await eventually(phases, SECONDS, lambda found: found == ["Running"] * 2) == ["Running"] * 2
+    await cluster.patch(DEPLOYMENTS, "serves", {"spec": {"replicas": 0}})
+
+    async def free() -> bool:
+        return await cluster.reserving("serves") == 0 and not await phases()
+
+    await holds(free, "scaled to zero, its quota is free")
+
+
+async def test_nothing_was_refused(stack: Stack) -> None:
+    log = stack.cluster.audit_log
+    assert log is not None
+    ours = [event for event in read_events(log) if ":kueue-system:sluice-" in event.user.username]
+    assert ours
+    assert [event for event in ours if event.response_status.code == 403] == []

@@ -20,7 +20,7 @@ def test_the_files_are_current() -> None:
 def test_each_integration_has_a_component_of_its_own() -> None:
     names = [integrations.component(kind.framework) for kind in BUILT_IN]
     assert len(set(names)) == len(names)
-    assert {path.partition("/")[0] for path in integrations.rendered()} == set(names) - {"job"}
+    assert {path.partition("/")[0] for path in integrations.rendered()} == set(names) - {"job"} | {"deployment"}
 
 
 def test_writing_makes_a_folder_current_and_checking_says_what_is_not(
@@ -42,6 +42,8 @@ def test_writing_makes_a_folder_current_and_checking_says_what_is_not(
 def test_only_what_is_enabled_is_installed() -> None:
     wanted = Wanted(kubeconfig="", namespace="own", frameworks=("batch/job", "pod", "nothing/known"))
     assert [kind.framework for kind in _enabled(wanted)] == ["pod"]
+    deployments = Wanted(kubeconfig="", namespace="own", frameworks=("deployment",))
+    assert [kind.framework for kind in _enabled(deployments)] == ["pod"]
 
 
 def test_only_pods_have_a_status_that_is_written() -> None:

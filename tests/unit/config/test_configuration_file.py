@@ -69,7 +69,6 @@ def test_the_shipped_file(file: File) -> None:
     assert configured.unused == (
         "controller",
         "clientConnection",
-        "integrations.frameworks: deployment",
     )
 
 

@@ -142,3 +142,12 @@ async def test_a_kind_that_another_manager_integrates_stands_for_its_children() 
     world = World(JobSettings(external_frameworks=("Farm.v1.render.example.com",)))
     with pytest.raises(OwnershipError):
         await world.managed.standing(child(owner(FARM, "Farm", "f"), **QUEUE))
+
+
+def test_deployments_bring_pods_along() -> None:
+    configuration = Configuration(integrations=Integrations(frameworks=("deployment",)))
+    settings = job_settings(Configured(configuration=configuration), "elsewhere")
+    assert (settings.frameworks, settings.serving, settings.only_pods_of_parents) == (("pod",), ("deployment",), True)
+    configuration = Configuration(integrations=Integrations(frameworks=("deployment", "pod")))
+    settings = job_settings(Configured(configuration=configuration), "elsewhere")
+    assert (settings.frameworks, settings.only_pods_of_parents) == (("pod",), False)

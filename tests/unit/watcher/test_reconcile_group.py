@@ -9,6 +9,7 @@ import pytest
 
 from services.watcher.managed_jobs import JobSettings
 from services.watcher.reconcile_group import GATHER_S
+from shared.config.feature_gates import resolve
 from tests.unit.watcher.manifests import metadata, workload
 from tests.unit.watcher.world import World, queued_pod, running
 
@@ -282,3 +283,12 @@ async def test_the_last_pods_end_while_the_others_are_still_to_be_told(world: Wo
     await phases(world, "Succeeded", "p1", "p2")
     assert world.condition("Finished", "g") == ("True", "Succeeded")
     assert "reclaimablePods" not in world.workload("g")["status"]
+
+
+async def test_with_fast_release_pods_that_are_being_deleted_hold_no_quota() -> None:
+    settings = JobSettings(frameworks=("pod",), gates=resolve({"FastQuotaReleaseInPodIntegration": True}))
+    async with running(settings) as world:
+        await admitted(world)
+        await world.append(world.preempt("g"))
+        await world.until(lambda: world.condition("QuotaReserved", "g") == ("False", "PendingEvaluation"))
+        assert {"p0", "p1", "p2"} == set(pods(world))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from services.watcher.managed_jobs import JobSettings
+from shared.config.feature_gates import resolve
 from shared.jobs.naming import workload_name
 from tests.unit.watcher.manifests import condition, metadata
 from tests.unit.watcher.world import World, queued_pod, running
@@ -143,3 +144,21 @@ async def test_a_namespace_that_is_not_ours(world: World) -> None:
 async def test_without_the_integration_nothing_is_looked_at() -> None:
     async with running(JobSettings()) as world:
         assert "pod" not in world.store.watched
+
+
+async def test_where_only_pods_of_deployments_are_managed_others_are_left_alone() -> None:
+    async with running(JobSettings(frameworks=("pod",), only_pods_of_parents=True)) as world:
+        world.load("pod", queued_pod("p1"))
+        world.load("pod", queued_pod("p2", annotations={"kueue.x-k8s.io/pod-suspending-parent": "deployment"}))
+        await world.settled()
+        owners = [w["metadata"]["ownerReferences"][0]["name"] for w in world.api.created("workloads")]
+        assert owners == ["p2"]
+
+
+async def test_without_the_gate_the_workload_of_an_evicted_pod_may_be_queued_again() -> None:
+    settings = JobSettings(frameworks=("pod",), gates=resolve({"SkipReassignmentForPodOwnedWorkloads": False}))
+    async with running(settings) as world:
+        await admitted(world)
+        await phase(world, "Running")
+        await world.decide(world.preempt(NAME))
+        assert world.condition("Requeued", NAME) == ("True", "Preempted")

@@ -99,7 +99,7 @@ NAME, TOTAL = "metadata.annotations[pod-group-name]", "metadata.annotations[pod-
 
 
 def faults(made: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
-    return [f"{e.path.replace(K, '')} {e.kind}" for e in pod_errors(made, old)]
+    return [f"{e.path.replace(K, '')} {e.kind}" for e in pod_errors(made, old, DEFAULT_GATES)]
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,11 @@ def faults(made: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]
         (pod({}, {**GROUP, f"{K}pod-group-name": "G_"}), [f"{NAME} Invalid value"]),
         (pod({}, {**GROUP, f"{K}prebuilt-workload-name": "other"}), [f"{NAME} Invalid value"]),
         (pod({}, {**GROUP, f"{K}prebuilt-workload-name": "g"}), []),
+        (
+            pod({}, {f"{K}podset-required-topology": "a", f"{K}podset-preferred-topology": "b"}),
+            ["metadata.annotations Invalid value"],
+        ),
+        (pod({}, {f"{K}podset-required-topology": "cloud.com/rack"}), []),
     ],
 )
 def test_what_is_refused_at_creation(made: dict[str, Any], expected: list[str]) -> None:
@@ -154,3 +159,25 @@ async def test_a_pod_with_the_parent_marker_is_gated_in_any_namespace() -> None:
     on = handlers(integrations=Integrations(frameworks=("pod",)))
     made = pod(annotations={f"{K}pod-suspending-parent": "deployment"})
     assert (await on.routes()["/mutate--v1-pod"](review(made, "kube-system"))).patch
+
+
+def deployment(**labels: str) -> dict[str, Any]:
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}]}}
+    return {"metadata": {"name": "d", "labels": labels}, "spec": {"template": template}}
+
+
+async def test_pods_of_a_managed_deployment_are_marked() -> None:
+    on = handlers(integrations=Integrations(frameworks=("deployment",)))
+    verdict = await on.routes()["/mutate-apps-v1-deployment"](review(deployment(**QUEUED)))
+    found = {p.path.replace("kueue.x-k8s.io~1", ""): p.value for p in verdict.patch}
+    assert found == {
+        "/spec/template/metadata/labels/managed": "true",
+        "/spec/template/metadata/labels/queue-name": "q",
+        "/spec/template/metadata/annotations": {f"{K}pod-suspending-parent": "deployment"},
+    }
+    assert (await on.routes()["/mutate-apps-v1-deployment"](review(deployment()))).patch == ()
+    assert (await handlers().routes()["/mutate-apps-v1-deployment"](review(deployment(**QUEUED)))).patch == ()
+    # Its pods are gated though the integration of plain pods is off.
+    assert (await on.routes()["/mutate--v1-pod"](review(pod(annotations={f"{K}pod-suspending-parent": "x"})))).patch
+    wrong = review(deployment(**{f"{K}queue-name": "Q_"}))
+    assert (await on.routes()["/validate-apps-v1-deployment"](wrong)).errors
