@@ -15,7 +15,7 @@ NAMESPACE = "kueue-system"
 """In the manifests; in the chart the namespace of the release."""
 _RELEASE = "{{ .Release.Namespace }}"
 Node = Any
-"""A dict, list, scalar, or one of the nodes below; dicts may hold `Block` under a key that starts with `Block.KEY`."""
+"""A dict, list, scalar, or one of the nodes below."""
 
 
 class ChartError(ValueError):

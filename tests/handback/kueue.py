@@ -24,7 +24,7 @@ from devcluster.options import ClusterOptions, NodeGroup
 from devcluster.ports import free_ports
 from services.watcher.standing import HOLDER
 from shared.kube.client import KubeClient, connect
-from shared.kube.errors import NotFound
+from shared.kube.errors import NotFound, ServerTimeout
 from shared.kube.resources import CLUSTER_QUEUES, JOBS, LEASES, PODS, WORKLOADS
 from tests.eventually import eventually
 from tests.handback import egress
@@ -51,9 +51,19 @@ class World:
         return found
 
     async def create(self, name: str) -> None:
-        """A Job that runs until it is deleted and takes half of the queue."""
-        body = manifests.job(name, QUEUE, run_seconds="forever")
-        await self.client.create(JOBS, "default", msgspec.json.encode(body))
+        """A Job that runs until it is deleted and takes half of the queue. Tried again while its webhook is refused for a certificate of before."""
+        body = msgspec.json.encode(manifests.job(name, QUEUE, run_seconds="forever"))
+
+        async def created() -> bool:
+            try:
+                await self.client.create(JOBS, "default", body)
+            except ServerTimeout as error:
+                if "failed calling webhook" not in error.message:
+                    raise
+                return False
+            return True
+
+        assert await eventually(created, WAIT_S)
 
     async def delete(self, name: str) -> None:
         await self.cluster.kubectl("delete", "job", name, "-n", "default", "--wait=false")

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from cli.hand_back import MANAGERS, as_applied, union
+from cli import hand_back as command
+from cli.hand_back import MANAGERS, HandBackError, HandedBack, as_applied, hand_back, union
+from cli.main import app
+from services.watcher.standing import HOLDER
 from shared.api import names
+from shared.api.meta import format_time
+from shared.kube.resources import LEASES, WORKLOADS
+from tests.unit.kube.api_server import ApiServer, kubeconfig, serve, status
 
 Entry = dict[str, Any]
 
@@ -110,3 +120,109 @@ def test_nobody_gains_or_loses_a_field_and_a_second_time_changes_nothing(before:
 def test_union_holds_exactly_what_either_holds(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert paths(union(one, other)) == paths(one) | paths(other)
     assert union(one, other) == union(other, one)
+
+
+# Against an API server.
+
+
+def workload(name: str, *records: Entry, finished: bool = False) -> dict[str, Any]:
+    conditions = [{"type": "Finished", "status": "True"}] if finished else []
+    metadata = {"name": name, "namespace": "ns", "managedFields": list(records)}
+    return {"metadata": metadata, "status": {"conditions": conditions, "admission": {"clusterQueue": "q"}}}
+
+
+async def served(folder: Path, api: ApiServer) -> HandedBack:
+    async with serve(api) as url:
+        return await hand_back(str(kubeconfig(folder, url)), "kueue-system")
+
+
+def recorded(api: ApiServer, name: str) -> list[Entry]:
+    found: list[Entry] = api.objects["workloads"][("ns", name)]["metadata"]["managedFields"]
+    return found
+
+
+async def test_every_unfinished_workload_of_every_page_and_nothing_else_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "PAGE", 2)
+    api = ApiServer()
+    for number in range(5):
+        await api.put(WORKLOADS, workload(f"w{number}", entry("Update", "admission")))
+    await api.put(WORKLOADS, workload("theirs", entry("Apply", "admission")))
+    await api.put(WORKLOADS, workload("done", entry("Update", "admission"), finished=True))
+    assert await served(tmp_path, api) == HandedBack(workloads=6, changed=5)
+    for number in range(5):
+        assert recorded(api, f"w{number}") == [entry("Apply", "admission")]
+        assert api.objects["workloads"][("ns", f"w{number}")]["status"]["admission"] == {"clusterQueue": "q"}
+    assert recorded(api, "done") == [entry("Update", "admission")]
+    assert await served(tmp_path, api) == HandedBack(workloads=6, changed=0)
+
+
+async def test_who_writes_meanwhile_is_not_undone_and_what_is_gone_is_left_out(tmp_path: Path) -> None:
+    api = ApiServer()
+    await api.put(WORKLOADS, workload("busy", entry("Update", "admission")))
+    await api.put(WORKLOADS, workload("gone", entry("Update", "admission")))
+
+    async def meanwhile(request: web.Request) -> None:
+        """When the first patch comes: somebody wrote one, and the other was deleted."""
+        if request.method != "PATCH":
+            api.faults.append(meanwhile)
+        elif ("ns", "gone") in api.objects["workloads"]:
+            await api.put(WORKLOADS, workload("busy", entry("Update", "admission", "conditions")))
+            await api.remove(WORKLOADS, "ns", "gone")
+
+    api.faults.append(meanwhile)
+    assert await served(tmp_path, api) == HandedBack(workloads=2, changed=1)
+    assert recorded(api, "busy") == [entry("Apply", "admission", "conditions")]
+
+
+def lease(holder: str, seconds_ago: float) -> dict[str, Any]:
+    renewed = format_time(datetime.now(UTC) - timedelta(seconds=seconds_ago))
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
+    return {"metadata": {"name": "c1f6bfd2.kueue.x-k8s.io", "namespace": "kueue-system"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("holder", "seconds_ago", "refused"),
+    [(HOLDER, 1, True), (HOLDER, 60, False), ("a-kueue", 1, False), ("", 1, False)],
+)
+async def test_not_while_a_watcher_is_active(tmp_path: Path, holder: str, seconds_ago: float, refused: bool) -> None:
+    api = ApiServer()
+    await api.put(WORKLOADS, workload("w", entry("Update", "admission")))
+    await api.put(LEASES, lease(holder, seconds_ago))
+    if refused:
+        with pytest.raises(HandBackError, match="stop it first"):
+            await served(tmp_path, api)
+    else:
+        assert (await served(tmp_path, api)).changed == 1
+    assert recorded(api, "w") == [entry("Update" if refused else "Apply", "admission")]
+
+
+async def test_what_the_api_server_forbids_is_said(tmp_path: Path) -> None:
+    api = ApiServer()
+    await api.put(WORKLOADS, workload("w", entry("Update", "admission")))
+
+    async def forbidden(request: web.Request) -> web.Response | None:
+        if request.method == "PATCH":
+            return status(403, "Forbidden", "nobody may patch workloads")
+        api.faults.append(forbidden)
+        return None
+
+    api.faults.append(forbidden)
+    with pytest.raises(HandBackError, match="nobody may patch workloads"):
+        await served(tmp_path, api)
+
+
+def test_the_command_says_how_many_and_what_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def done(kubeconfig: str, namespace: str) -> HandedBack:
+        return HandedBack(workloads=3, changed=2)
+
+    async def wrong(kubeconfig: str, namespace: str) -> HandedBack:
+        raise HandBackError(f"the watcher of {namespace} is active")
+
+    monkeypatch.setattr(command, "hand_back", done)
+    said = CliRunner().invoke(app, ["hand-back"])
+    assert (said.exit_code, said.output) == (0, "2 of 3 workloads handed back\n")
+    monkeypatch.setattr(command, "hand_back", wrong)
+    said = CliRunner().invoke(app, ["hand-back", "-n", "batch"])
+    assert (said.exit_code, said.output) == (1, "the watcher of batch is active\n")
