@@ -56,6 +56,10 @@ def kind(kind_: str, **spec: Any) -> Document:
     return named(kind_, "x", **spec)
 
 
+def priority_class(**fields: Any) -> Document:
+    return {**named("WorkloadPriorityClass", "x"), **fields}
+
+
 def pod_set(name: str = "main", count: int = 2, **fields: Any) -> Document:
     container = {"name": "c", "image": "i", "resources": fields.pop("resources", {})}
     spec = {"restartPolicy": "Never", "containers": [container], **fields.pop("pod", {})}

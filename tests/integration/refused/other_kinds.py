@@ -14,6 +14,7 @@ from tests.integration.refused.objects import (
     flavor,
     group,
     kind,
+    priority_class,
     quota,
 )
 
@@ -131,6 +132,9 @@ OTHER_KINDS = (
         path="spec.podSetMergePolicy",
         kind=UNSUPPORTED,
     ),
+    Refusal(document=priority_class(), path="value", kind=REQUIRED),
+    Refusal(document=priority_class(value=1, description="d" * 2049), path="description", kind=TOO_LONG),
+    Refusal(document=priority_class(value=2**31), path="value", kind=INVALID),
     Refusal(document=kind("MultiKueueConfig", clusters=[]), path="spec.clusters", kind=INVALID),
     Refusal(document=kind("MultiKueueConfig", clusters=["a", "a"]), path="spec.clusters", kind=INVALID),
     Refusal(document=kind("MultiKueueCluster", clusterSource={}), path="spec.clusterSource", kind=INVALID),
