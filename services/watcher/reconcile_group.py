@@ -1,7 +1,9 @@
 """What differs for a group of pods in the passes of the generic reconciler.
 
 1. In a namespace that is being deleted its pods may go at once: Kubernetes deletes pods before Workloads there, so nothing may wait for the Workload.
-2. Pods that have succeeded are told to the Workload a few at a time, not one by one: they end by the dozen (R8).
+2. Pods end by the dozen, and each that has ended is not ready any more. So what is told of them (how many have succeeded, that not all are ready) is told a
+   little later, once for many, and not at all if the group is over by then (R8).
+3. That pods are not ready yet is not written: no condition says the same.
 """
 
 from services.watcher.core_kinds import Namespace
@@ -10,13 +12,14 @@ from services.watcher.lanes import LaneKey
 from services.watcher.pod_control import PodControl
 from services.watcher.reconcile_job import JobReconciler
 from services.watcher.store import Stored
-from services.watcher.workload_state import is_finished, workload_of
+from services.watcher.workload_state import condition, is_finished, workload_of
+from shared.api import names
 from shared.jobs.pod import members
 from shared.jobs.pod_view import is_deleting
 from shared.jobs.protocol import JobKind
 
 GATHER_S = 2.0
-"""How long to wait for more pods to succeed before it is told."""
+"""How long to wait for more pods to end before it is told."""
 
 
 class GroupReconciler(JobReconciler):
@@ -26,8 +29,8 @@ class GroupReconciler(JobReconciler):
 
     def __init__(self, **parts: object) -> None:
         super().__init__(**parts)  # type: ignore[arg-type]
-        self._untold: dict[str, float] = {}
-        """When it was noticed that a workload does not know of all pods that have succeeded, by its uid."""
+        self._untold: dict[str, dict[str, float]] = {}
+        """What a workload has not been told yet, and when that was noticed, by its uid."""
 
     async def reconcile(self, kind: JobKind, lane: LaneKey) -> float | None:
         if self._is_ending(lane.namespace) and (job := self._control.load(kind, lane)) is not None:
@@ -40,21 +43,34 @@ class GroupReconciler(JobReconciler):
         newest = self._store.get("workload", stored.namespace, stored.name)
         if newest is None or is_finished(workload_of(newest)):
             self._untold.pop(stored.uid, None)
-        noticed = self._untold.get(stored.uid)
-        if noticed is None:
-            return again
-        left = max(noticed + GATHER_S - self._now(), 0.0)
-        return left if again is None else min(again, left)
+        left = [max(at + GATHER_S - self._now(), 0.0) for at in self._untold.get(stored.uid, {}).values()]
+        return min([*left, *(() if again is None else (again,))], default=None)
 
     async def _reclaim(self, job: Job, stored: Stored) -> bool:
-        if self._reclaimed(job, stored) is None:
-            self._untold.pop(stored.uid, None)
+        news = self._reclaimed(job, stored) is not None
+        return self._is_due(stored, "succeeded", news) and await super()._reclaim(job, stored)
+
+    async def _pods_ready(self, job: Job, stored: Stored) -> bool:
+        told = condition(workload_of(stored), names.PODS_READY)
+        ready = job.kind.pods_ready(job.manifest)
+        if told is None and not ready:
             return False
-        noticed = self._untold.setdefault(stored.uid, self._now())
-        if self._now() < noticed + GATHER_S:
+        lost = told is not None and told.status == "True" and not ready
+        if lost and not self._is_due(stored, "not ready", True):
             return False
-        del self._untold[stored.uid]
-        return await super()._reclaim(job, stored)
+        if not lost:
+            self._is_due(stored, "not ready", False)
+        return await super()._pods_ready(job, stored)
+
+    def _is_due(self, stored: Stored, what: str, news: bool) -> bool:
+        """Whether it is time to tell; without news there is nothing to tell."""
+        noticed = self._untold.setdefault(stored.uid, {})
+        if news and self._now() < noticed.setdefault(what, self._now()) + GATHER_S:
+            return False
+        noticed.pop(what, None)
+        if not noticed:
+            del self._untold[stored.uid]
+        return news
 
     def _is_ending(self, namespace: str) -> bool:
         stored = self._store.get("namespace", "", namespace)

@@ -292,3 +292,46 @@ async def test_with_fast_release_pods_that_are_being_deleted_hold_no_quota() -> 
         await world.append(world.preempt("g"))
         await world.until(lambda: world.condition("QuotaReserved", "g") == ("False", "PendingEvaluation"))
         assert {"p0", "p1", "p2"} == set(pods(world))
+
+
+def _ready(found: dict[str, Any]) -> None:
+    found["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+
+
+def _over(found: dict[str, Any]) -> None:
+    found["status"] = {"phase": "Succeeded", "conditions": [{"type": "Ready", "status": "False"}]}
+
+
+async def test_readiness_is_told_when_it_is_there_and_when_it_stays_away() -> None:
+    async with running(JobSettings(frameworks=("pod",), wait_for_pods_ready=True)) as world:
+        await admitted(world)
+        assert world.condition("PodsReady", "g") is None
+        for name in ("p0", "p1", "p2"):
+            world.edit("pod", name, _ready)
+        await world.settled()
+        assert world.condition("PodsReady", "g") == ("True", "Started")
+        world.edit("pod", "p0", _over)
+        await quiet()
+        assert world.condition("PodsReady", "g") == ("True", "Started")
+        world.clock.pass_(GATHER_S)
+        world.edit("pod", "p0", lambda found: found["metadata"]["annotations"].update(x="y"))
+        await world.settled()
+        assert world.condition("PodsReady", "g") == ("False", "WaitForRecovery")
+        for name in ("p1", "p2"):
+            world.edit("pod", name, _over)
+        await world.settled()
+        assert world.condition("Finished", "g") == ("True", "Succeeded")
+        assert len([c for c in world.api.calls if c.plural == "workloads"]) <= 7
+
+
+async def test_a_short_life_costs_few_writes() -> None:
+    async with running(JobSettings(frameworks=("pod",), wait_for_pods_ready=True)) as world:
+        await admitted(world)
+        for change in (_ready, _over):
+            for name in ("p0", "p1", "p2"):
+                world.edit("pod", name, change)
+                await quiet()
+        await world.settled()
+        assert world.condition("Finished", "g") == ("True", "Succeeded")
+        # Made, admitted, ready, finished, let go.
+        assert len([c for c in world.api.calls if c.plural == "workloads"]) == 5
