@@ -134,7 +134,6 @@ OTHER_KINDS = (
     ),
     Refusal(document=priority_class(), path="value", kind=REQUIRED),
     Refusal(document=priority_class(value=1, description="d" * 2049), path="description", kind=TOO_LONG),
-    Refusal(document=priority_class(value=2**31), path="value", kind=INVALID),
     Refusal(document=kind("MultiKueueConfig", clusters=[]), path="spec.clusters", kind=INVALID),
     Refusal(document=kind("MultiKueueConfig", clusters=["a", "a"]), path="spec.clusters", kind=INVALID),
     Refusal(document=kind("MultiKueueCluster", clusterSource={}), path="spec.clusterSource", kind=INVALID),
