@@ -141,14 +141,15 @@ class CommandRunner:
             while not line.waiting:
                 line.told.clear()
                 await line.told.wait()
-            subject, taken = next(iter(line.waiting.items()))
-            if self._changes(taken.command):
+            subject, first = next(iter(line.waiting.items()))
+            if self._changes(first.command):
                 async with line.budget.spend():
-                    # A newer one may have taken its place while we waited.
-                    taken = line.waiting.pop(subject)
+                    # A newer one may have taken its place while we waited, or one that did not have to wait.
+                    taken = line.waiting.pop(subject, None)
             else:
-                line.waiting.pop(subject)
-            self._submit(taken)
+                taken = line.waiting.pop(subject, None)
+            if taken is not None:
+                self._submit(taken)
             await asyncio.sleep(0)
 
     def _changes(self, command: Command) -> bool:

@@ -401,3 +401,27 @@ async def test_a_queue_that_opens_or_closes_does_not_wait_for_the_budget_and_num
     budget.set()
     assert (await numbers).status == "applied"
     assert writes(world) == before + 1
+
+
+async def test_numbers_that_wait_for_the_budget_are_replaced_by_a_queue_that_closes(world: World) -> None:
+    budget = asyncio.Event()
+
+    class Closed:
+        @contextlib.asynccontextmanager
+        async def spend(self) -> AsyncIterator[None]:
+            await budget.wait()
+            yield
+
+    line = world.gateway._commands._queues
+    line.budget = Closed()
+    world.load("clusterqueue", {"metadata": metadata("cq"), "spec": {}})
+    await world.command(queue_status("clusterqueue", "cq", pending=1))
+    numbers = asyncio.create_task(world.command(queue_status("clusterqueue", "cq", pending=2)))
+    await world.until(lambda: bool(line.waiting))
+    opened = objects.Condition("Active", True, "Ready", "Can admit new workloads", AT, 4)
+    assert (await world.command(queue_status("clusterqueue", "cq", pending=3, active=opened))).status == "applied"
+    assert (await numbers).status == "rejected"
+    assert world.api.one("clusterqueues", "cq", "")["status"]["pendingWorkloads"] == 3
+    # Whoever waited for the budget finds nothing left to do, and goes on.
+    budget.set()
+    assert (await world.command(queue_status("clusterqueue", "cq", pending=4, active=opened))).status == "applied"
