@@ -67,9 +67,9 @@ log = logging.getLogger("sluice.scheduler")
 
 BEHIND = 64
 """Unsettled decisions with which the gateway has work for a while, whatever else is decided now: twice what it writes at once."""
-TIMES_ITS_COST = 9
-"""After a batch no other for so many times what it took: deciding takes a tenth of a processor at the most."""
-LONGEST_DELAY = 4
+TIMES_ITS_COST = 4
+"""After a batch no other for so many times what it took: deciding takes a fifth of a processor."""
+LONGEST_DELAY = 2
 """In units of the setting."""
 ROOM = 4
 """Part of K that has to be free again once it was reached."""

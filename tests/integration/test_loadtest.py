@@ -85,9 +85,9 @@ async def test_twenty_workloads_without_jobs() -> None:
 
 
 async def test_a_workload_costs_no_more_than_its_budget() -> None:
-    """The benchmark that CI runs: ratios, of which none may be a fifth over its budget."""
+    """The benchmark that CI runs: ratios, of which none may be a fifth over its budget. Where others keep the machine busy, writes and memory are judged."""
     console = Console(file=io.StringIO())
     measured, report = await budget.ratios(console)
     assert report.problems == ()
-    lines = budget.compare(measured, budget.read())
-    assert [f"{line.figure}: {line.value}, budget {line.budget}" for line in lines if not line.met] == []
+    lines = budget.compare(measured, budget.read(), report.machine.others_cpus)
+    assert [f"{line.figure}: {line.value}, budget {line.budget}" for line in lines if line.missed] == []

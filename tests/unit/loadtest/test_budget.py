@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.budget import BUDGET, SHAPE, TOLERANCE, Line, compare, read, updated
+from loadtest.budget import BUDGET, MOST_BUSY_CPUS, SHAPE, TOLERANCE, Line, compare, read, updated, verdict
 from loadtest.memory import FIGURES
 from loadtest.shape import load
 
@@ -29,6 +29,29 @@ def test_figures_are_compared_in_the_order_of_the_budget() -> None:
         ("b", 2.0, False),
         ("missing", None, False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("figure", "value", "others", "code"),
+    [
+        ("relative_cpu.watcher", 1.0, 2.0, 0),
+        ("relative_cpu.watcher", 1.3, 0.0, 1),
+        ("relative_cpu.watcher", 1.3, MOST_BUSY_CPUS, 1),
+        ("relative_cpu.watcher", 1.3, MOST_BUSY_CPUS + 0.1, 3),
+        ("messages_per_item.sent", 1.3, 1.0, 3),
+        # These do not depend on how long it takes.
+        ("api_writes.per_admission", 1.3, 1.0, 1),
+        ("memory.pending.watcher", 1.3, 1.0, 1),
+    ],
+)
+def test_on_a_busy_machine_what_grows_with_time_is_not_judged(
+    figure: str, value: float, others: float, code: int
+) -> None:
+    assert verdict(compare({figure: value}, {figure: 1.0}, others)) == code
+
+
+def test_what_was_not_measured_is_missed_on_any_machine() -> None:
+    assert verdict(compare({}, {"relative_cpu.watcher": 1.0}, 2.0)) == 1
 
 
 @given(

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from services.scheduler import faults
 from services.scheduler.handlers import Explanation
 from services.scheduler.reports import Refused
-from services.scheduler.service import NO_ROOM_WAIT_S, RETELL_S, SILENT_APPENDS, TIMES_ITS_COST
+from services.scheduler.service import LONGEST_DELAY, NO_ROOM_WAIT_S, RETELL_S, SILENT_APPENDS, TIMES_ITS_COST
 from services.scheduler.settings import SchedulerSettings
 from shared.bus.interface import ObjectWrite
 from shared.decide import flavors, nomination
@@ -515,7 +515,7 @@ async def test_a_batch_that_took_long_is_not_followed_by_another_soon(harness: H
         await until(lambda: scheduler._not_before > 0)
         pause = scheduler._not_before - harness.now
         assert scheduler._took >= 1
-        assert pause == pytest.approx(min(TIMES_ITS_COST * scheduler._took, 20.0))
+        assert pause == pytest.approx(min(TIMES_ITS_COST * scheduler._took, LONGEST_DELAY * 5.0))
         await harness.put(workload("b", "1"))
         harness.now += pause - 0.1
         await harness.put(workload("c", "1"))
