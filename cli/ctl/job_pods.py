@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cli.ctl.cluster import CommandError, Json
+from shared.api import names
 from shared.kube.resources import Resource
 
 _BY_NAME = {
@@ -19,7 +20,6 @@ _BY_NAME = {
     "LeaderWorkerSet.leaderworkerset.x-k8s.io": "leaderworkerset.sigs.k8s.io/name",
 }
 """kind.group -> the label that holds the job's name."""
-_GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 
 
 def pod_selector(resource: Resource, job: Json) -> str:
@@ -31,6 +31,6 @@ def pod_selector(resource: Resource, job: Json) -> str:
         cluster = (job.get("status") or {}).get("rayClusterName", "")
         return f"ray.io/cluster={cluster}"
     labels = job["metadata"].get("labels") or {}
-    if resource.kind == "Pod" and (group := labels.get(_GROUP_LABEL)):
-        return f"{_GROUP_LABEL}={group}"
+    if resource.kind == "Pod" and (group := labels.get(names.POD_GROUP_NAME)):
+        return f"{names.POD_GROUP_NAME}={group}"
     raise CommandError(f"unsupported kind: {resource.kind}")

@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from services.watcher.kubernetes_events import POD_TERMINATION_CONTROLLER, EventRecorder, regarding
+from shared.api import names
 from shared.api.meta import ObjectMeta, format_time
 from shared.api.schema_hints import ApiStruct
 from shared.jobs.manifest import JsonObject
@@ -32,7 +33,6 @@ from shared.kube.resources import NODES, PODS
 
 log = logging.getLogger("sluice.watcher.failure_recovery")
 
-SAFE_ANNOTATION = "kueue.x-k8s.io/safe-to-forcefully-delete"
 UNREACHABLE = "node.kubernetes.io/unreachable"
 CONDITION, REASON, ACTION = "KueueFailureRecovery", "KueueForcefullyDeleted", "ForcefulTermination"
 GRACE_S = 60.0
@@ -81,7 +81,11 @@ _decoder = msgspec.json.Decoder(Pod)
 def due(pod: Pod, grace_s: float = GRACE_S) -> float | None:
     """When the pod may be ended by force (seconds since the epoch); None: never."""
     deletion = pod.metadata.deletion_timestamp
-    if deletion is None or pod.metadata.annotations.get(SAFE_ANNOTATION) != "true" or not pod.spec.node_name:
+    if (
+        deletion is None
+        or pod.metadata.annotations.get(names.SAFE_TO_FORCEFULLY_DELETE) != "true"
+        or not pod.spec.node_name
+    ):
         return None
     return deletion.timestamp() + grace_s
 

@@ -36,7 +36,7 @@ from shared.jobs.pod_group import (
     same_shape,
     surplus,
 )
-from shared.jobs.pod_view import GROUP_WORKLOAD, Pod, is_active
+from shared.jobs.pod_view import Pod, is_active
 from shared.jobs.podset_info import PermanentError
 
 OWNERS_ADDED = "OwnerReferencesAdded"
@@ -56,7 +56,7 @@ class GroupWorkload(OneWorkload):
         stored = self._store.get("workload", lane.namespace, lane.name)
         if stored is None:
             return await self._none_matches(job, ())
-        if stored.object.metadata.annotations.get(GROUP_WORKLOAD) != "true":
+        if stored.object.metadata.annotations.get(names.IS_GROUP_WORKLOAD) != "true":
             note = (
                 f"Workload {stored.key} has the name of this group of pods and is not the group's; delete or rename it"
             )
@@ -154,7 +154,7 @@ class GroupWorkload(OneWorkload):
         metadata: JsonObject = {
             "name": self._name(job),
             "namespace": job.stored.namespace,
-            "annotations": {**annotations, GROUP_WORKLOAD: "true"},
+            "annotations": {**annotations, names.IS_GROUP_WORKLOAD: "true"},
             "finalizers": [names.RESOURCE_IN_USE],
             "ownerReferences": [_owner(pod.metadata) for pod in pods],
         }
@@ -174,7 +174,7 @@ class GroupWorkload(OneWorkload):
         return self._store.get("workload", stored.namespace, stored.name)
 
     def _is_ours(self, job: Job, stored: Stored) -> bool:
-        return stored.object.metadata.annotations.get(GROUP_WORKLOAD) == "true"
+        return stored.object.metadata.annotations.get(names.IS_GROUP_WORKLOAD) == "true"
 
     def _composition(self, job: Job, workload: Workload, stored: Stored) -> Composition:
         pods = members(job.manifest)

@@ -2,8 +2,9 @@
 
 from services.watcher.lanes import LaneKey
 from services.watcher.store import Store
+from shared.api import names
 from shared.api.meta import ObjectMeta, OwnerReference
-from shared.jobs.pod_view import GROUP_WORKLOAD, group_name
+from shared.jobs.pod_view import group_name
 from shared.jobs.registry import token_of
 
 POD_GROUP = "podgroup"
@@ -23,7 +24,7 @@ def owner_lane(owner: OwnerReference, namespace: str) -> LaneKey:
 
 def workload_lane(metadata: ObjectMeta) -> LaneKey:
     """The lane of a workload: its job's, or its own if it has none. The workload of a group of pods has the group's name."""
-    if metadata.annotations.get(GROUP_WORKLOAD) == "true":
+    if metadata.annotations.get(names.IS_GROUP_WORKLOAD) == "true":
         return LaneKey(POD_GROUP, metadata.namespace, metadata.name)
     owner = metadata.controller_owner()
     if owner is None:

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from services.watcher.lane_keys import owner_lane, workload_lane
 from services.watcher.lanes import LaneKey
 from services.watcher.store import Change, Store, Stored
+from shared.api import names
 from shared.api.workload import Workload
-from shared.jobs.pod_view import GROUP_WORKLOAD
 
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
@@ -43,7 +43,7 @@ def _owners(stored: Stored | None) -> set[LaneKey]:
     if stored is None:
         return set()
     metadata = stored.object.metadata
-    if metadata.annotations.get(GROUP_WORKLOAD) == "true":
+    if metadata.annotations.get(names.IS_GROUP_WORKLOAD) == "true":
         return {workload_lane(metadata)}
     return {owner_lane(owner, stored.namespace) for owner in metadata.owner_references}
 

@@ -28,16 +28,7 @@ from shared.api.workload import Workload
 from shared.jobs.manifest import JsonObject
 from shared.jobs.pod import group_manifest, members, pod_of, ungated
 from shared.jobs.pod_group import sorted_pods
-from shared.jobs.pod_view import (
-    PARENT,
-    TERMINATION_TARGET,
-    Pod,
-    has_finalizer,
-    is_deleting,
-    is_gated,
-    is_terminated,
-    role,
-)
+from shared.jobs.pod_view import TERMINATION_TARGET, Pod, has_finalizer, is_deleting, is_gated, is_terminated, role
 from shared.jobs.podset_info import MissingFlavor, PermanentError, PodSetInfo
 from shared.jobs.protocol import JobKind, JobPodSet
 from shared.kube.client import STRATEGIC_MERGE_PATCH, KubeClient
@@ -56,7 +47,7 @@ class PodControl(JobControl):
 
     def skips(self, job: Job) -> bool:
         annotations = job.stored.object.metadata.annotations
-        return self._settings.only_pods_of_parents and not annotations.get(PARENT)
+        return self._settings.only_pods_of_parents and not annotations.get(names.POD_SUSPENDING_PARENT)
 
     def __init__(
         self,

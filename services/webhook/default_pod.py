@@ -11,7 +11,6 @@ from shared.api import names
 from shared.config.feature_gates import FeatureGates
 from shared.jobs.manifest import JsonObject, items, replaced, section, text, texts
 from shared.jobs.pod_role import role_hash
-from shared.jobs.pod_view import INDEX_LABEL, INDEX_LABEL_NAME, PARENT, ROLE_HASH
 
 UNDER_PARENT = Surroundings(
     default_queue=False,
@@ -26,7 +25,7 @@ UNDER_PARENT = Surroundings(
 
 def has_parent(pod: JsonObject) -> bool:
     """It is a pod of a serving kind, which is held back by its pods."""
-    return PARENT in texts(pod, "metadata", "annotations")
+    return names.POD_SUSPENDING_PARENT in texts(pod, "metadata", "annotations")
 
 
 def pod_defaults(pod: JsonObject, around: Surroundings, gates: FeatureGates) -> tuple[PatchOperation, ...]:
@@ -45,8 +44,8 @@ def pod_defaults(pod: JsonObject, around: Surroundings, gates: FeatureGates) -> 
         labels[names.MANAGED_LABEL] = "true"
     if suspend and gates["TopologyAwareScheduling"]:
         annotations = texts(pod, "metadata", "annotations")
-        if INDEX_LABEL_NAME in annotations:
-            labels[INDEX_LABEL] = labels.get(annotations[INDEX_LABEL_NAME], "")
+        if names.POD_GROUP_POD_INDEX_LABEL in annotations:
+            labels[names.POD_GROUP_POD_INDEX] = labels.get(annotations[names.POD_GROUP_POD_INDEX_LABEL], "")
     changed = pod if labels == texts(pod, "metadata", "labels") else replaced(pod, ("metadata", "labels"), labels)
     return operations(pod, _held_back(changed, parent, gates) if suspend else changed)
 
@@ -66,6 +65,6 @@ def _held_back(pod: JsonObject, parent: bool, gates: FeatureGates) -> JsonObject
     changed = replaced(
         changed, ("spec", "schedulingGates"), [*held, *({"name": name} for name in wanted if name not in there)]
     )
-    if not text(pod, "metadata", "annotations", ROLE_HASH):
-        changed = replaced(changed, ("metadata", "annotations", ROLE_HASH), role_hash(pod))
+    if not text(pod, "metadata", "annotations", names.ROLE_HASH):
+        changed = replaced(changed, ("metadata", "annotations", names.ROLE_HASH), role_hash(pod))
     return changed

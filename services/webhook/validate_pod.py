@@ -9,14 +9,13 @@ from shared.api.field_errors import FieldError, forbidden, immutable, invalid, r
 from shared.api.validation import dns_subdomain_errors
 from shared.config.feature_gates import FeatureGates
 from shared.jobs.manifest import JsonObject, texts
-from shared.jobs.pod_view import GROUP_NAME, RETRIABLE, TOTAL_COUNT
 from shared.jobs.prebuilt import prebuilt_name
 from shared.jobs.validate_topology import topology_errors
 
 _MANAGED = f"metadata.labels[{names.MANAGED_LABEL}]"
-_GROUP = f"metadata.annotations[{GROUP_NAME}]"
-_TOTAL = f"metadata.annotations[{TOTAL_COUNT}]"
-_RETRIABLE = f"metadata.annotations[{RETRIABLE}]"
+_GROUP = f"metadata.annotations[{names.POD_GROUP_NAME}]"
+_TOTAL = f"metadata.annotations[{names.POD_GROUP_TOTAL_COUNT}]"
+_RETRIABLE = f"metadata.annotations[{names.RETRIABLE_IN_GROUP}]"
 
 
 def pod_errors(pod: JsonObject, old: JsonObject | None, gates: FeatureGates) -> Iterator[FieldError]:
@@ -25,7 +24,7 @@ def pod_errors(pod: JsonObject, old: JsonObject | None, gates: FeatureGates) -> 
     managed = labels.get(names.MANAGED_LABEL)
     if managed not in (None, "true"):
         yield forbidden(_MANAGED, "managed label value can only be 'true'")
-    group, total = _group(pod), annotations.get(TOTAL_COUNT)
+    group, total = _group(pod), annotations.get(names.POD_GROUP_TOTAL_COUNT)
     if group:
         yield from (invalid(_GROUP, group, detail) for detail in dns_subdomain_errors(group))
         if total is None:
@@ -45,10 +44,12 @@ def pod_errors(pod: JsonObject, old: JsonObject | None, gates: FeatureGates) -> 
         before = _group(old)
         if before and before != group:
             yield immutable(_GROUP, group)
-        was = texts(old, "metadata", "annotations").get(RETRIABLE)
-        if before and was == "false" and annotations.get(RETRIABLE) != "false":
+        was = texts(old, "metadata", "annotations").get(names.RETRIABLE_IN_GROUP)
+        if before and was == "false" and annotations.get(names.RETRIABLE_IN_GROUP) != "false":
             yield forbidden(_RETRIABLE, "a group that cannot be retried stays so")
 
 
 def _group(pod: JsonObject) -> str:
-    return texts(pod, "metadata", "annotations").get(GROUP_NAME) or texts(pod, "metadata", "labels").get(GROUP_NAME, "")
+    return texts(pod, "metadata", "annotations").get(names.POD_GROUP_NAME) or texts(pod, "metadata", "labels").get(
+        names.POD_GROUP_NAME, ""
+    )

@@ -13,7 +13,7 @@ import msgspec
 from shared.api import names
 from shared.jobs import merge_patch, pod_group
 from shared.jobs.manifest import JsonObject, items, replaced, section, text
-from shared.jobs.pod_view import INDEX_LABEL, Pod
+from shared.jobs.pod_view import Pod
 from shared.jobs.podset_info import PermanentError, PodSetInfo, merged_template
 from shared.jobs.protocol import Finished, JobPodSet, KindDefaults, StopStep
 from shared.jobs.topology_request import topology_request
@@ -44,7 +44,7 @@ class PlainPod(KindDefaults):
                 name=names.DEFAULT_PODSET,
                 count=1,
                 template=_template(job),
-                topology_request=topology_request(job, index_label=INDEX_LABEL),
+                topology_request=topology_request(job, index_label=names.POD_GROUP_POD_INDEX),
             ),
         )
 
@@ -83,7 +83,7 @@ class PodGroup(PlainPod):
         found = []
         for name, (first, count) in pod_group.roles(members(job)).items():
             pod = templates[first.metadata.name]
-            request = topology_request(pod, index_label=INDEX_LABEL)
+            request = topology_request(pod, index_label=names.POD_GROUP_POD_INDEX)
             found.append(JobPodSet(name=name, count=count, template=_template(pod), topology_request=request))
         return tuple(found)
 

@@ -11,9 +11,6 @@ import msgspec
 
 from shared.api import names
 from shared.jobs.pod_view import (
-    FAST_ADMISSION,
-    INDEX_LABEL,
-    SERVING,
     Pod,
     condition,
     has_finalizer,
@@ -53,12 +50,12 @@ def sorted_pods(pods: Iterable[Pod]) -> tuple[Pod, ...]:
 
 def is_fast(pods: Sequence[Pod]) -> bool:
     """One pod is enough to ask for the whole group."""
-    return bool(pods) and pods[0].metadata.annotations.get(FAST_ADMISSION) == "true"
+    return bool(pods) and pods[0].metadata.annotations.get(names.POD_GROUP_FAST_ADMISSION) == "true"
 
 
 def is_serving(pods: Sequence[Pod]) -> bool:
     """Its pods are replaced for ever: it never finishes by itself."""
-    return bool(pods) and pods[0].metadata.annotations.get(SERVING) == "true"
+    return bool(pods) and pods[0].metadata.annotations.get(names.POD_GROUP_SERVING) == "true"
 
 
 def in_order_of_keeping(active: Iterable[Pod]) -> list[Pod]:
@@ -120,7 +117,7 @@ def check_complete(pods: Sequence[Pod]) -> None:
     """Raises PermanentError saying why no Workload can be made of the pods (yet)."""
     total = _total(pods)
     active = sum(is_active(pod) for pod in pods)
-    index = pods[0].metadata.labels.get(INDEX_LABEL)
+    index = pods[0].metadata.labels.get(names.POD_GROUP_POD_INDEX)
     if index and not (index.isascii() and index.isdigit() and int(index) < total):
         raise PermanentError(f"the index {index!r} of pod {pods[0].metadata.name} is not in 0 to {total - 1}")
     if not is_fast(pods) and active < total:

@@ -10,17 +10,6 @@ from shared.api.meta import ObjectMeta
 from shared.api.pods import SchedulingGate
 from shared.api.schema_hints import ApiStruct, Time
 
-GROUP_NAME = f"{names.GROUP}/pod-group-name"
-TOTAL_COUNT = f"{names.GROUP}/pod-group-total-count"
-FAST_ADMISSION = f"{names.GROUP}/pod-group-fast-admission"
-SERVING = f"{names.GROUP}/pod-group-serving"
-RETRIABLE = f"{names.GROUP}/retriable-in-group"
-ROLE_HASH = f"{names.GROUP}/role-hash"
-PARENT = f"{names.GROUP}/pod-suspending-parent"
-INDEX_LABEL_NAME = f"{names.GROUP}/pod-group-pod-index-label"
-INDEX_LABEL = f"{names.GROUP}/pod-group-pod-index"
-GROUP_WORKLOAD = f"{names.GROUP}/is-group-workload"
-"""Annotation of the Workload of a group."""
 TERMINATION_TARGET = "TerminationTarget"
 
 
@@ -52,12 +41,12 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
 def group_name(metadata: ObjectMeta) -> str:
     """The group that a pod belongs to; empty for one that stands alone."""
-    return metadata.annotations.get(GROUP_NAME) or metadata.labels.get(GROUP_NAME, "")
+    return metadata.annotations.get(names.POD_GROUP_NAME) or metadata.labels.get(names.POD_GROUP_NAME, "")
 
 
 def total_count(metadata: ObjectMeta) -> int | None:
     """How many pods the group of the pod has; None if it does not say so, or no number of at least 1."""
-    value = metadata.annotations.get(TOTAL_COUNT, "")
+    value = metadata.annotations.get(names.POD_GROUP_TOTAL_COUNT, "")
     if not (value.isascii() and value.isdigit()):
         return None
     return int(value) or None
@@ -65,7 +54,7 @@ def total_count(metadata: ObjectMeta) -> int | None:
 
 def role(pod: Pod) -> str:
     """Pods of one role are alike; frozen when the pod was created."""
-    return pod.metadata.annotations.get(ROLE_HASH, "")
+    return pod.metadata.annotations.get(names.ROLE_HASH, "")
 
 
 def is_gated(pod: Pod) -> bool:
@@ -106,7 +95,7 @@ def is_ready(pod: Pod) -> bool:
 
 def is_retriable(pod: Pod) -> bool:
     """A group whose pods have all ended may go on with a replacement of this one."""
-    return pod.metadata.annotations.get(RETRIABLE) != "false"
+    return pod.metadata.annotations.get(names.RETRIABLE_IN_GROUP) != "false"
 
 
 def occupies_node(pod: Pod, now: datetime) -> bool:

@@ -15,7 +15,6 @@ from shared.api.schema_hints import ApiStruct
 from shared.api.validation import dns_label_errors
 from shared.jobs.manifest import JsonObject, replaced, section, texts, view
 
-MULTIKUEUE_WORKER_POD = f"{names.GROUP}/multikueue-worker-workload-pod"
 _POD_INDEX_LIMIT = 63
 _INJECTED = {"metadata": ("labels", "annotations"), "spec": ("nodeSelector", "tolerations", "schedulingGates")}
 """What a start may change in a pod template."""
@@ -94,7 +93,7 @@ def _info(start: Start, assigned: Assigned, flavors: Mapping[str, FlavorNodes]) 
         annotations[names.PODSET_UNCONSTRAINED_TOPOLOGY] = "true"
     labels = {names.PODSET_LABEL: assigned.name}
     if start.on_worker_cluster:
-        labels[MULTIKUEUE_WORKER_POD] = "true"
+        labels[names.MULTIKUEUE_WORKER_POD_LABEL] = "true"
     if start.queue and len(start.queue) <= _POD_INDEX_LIMIT:
         labels[names.LOCAL_QUEUE_NAME_LABEL] = start.queue
     if not dns_label_errors(start.cluster_queue):

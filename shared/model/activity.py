@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from shared.model.cluster_queue import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER, ClusterQueue, ResourceFlavor
+from shared.api import names
+from shared.model.cluster_queue import ClusterQueue, ResourceFlavor
 
 
 class Check(msgspec.Struct, frozen=True, gc=False):
@@ -57,28 +58,30 @@ def _causes(
     causes: list[tuple[str, str]] = []
     if queue.stop_policy != "None":
         causes.append(("Stopped", "is stopped"))
-    names = queue.flavor_names()
-    if missing := [name for name in names if name not in flavors]:
+    wanted_flavors = queue.flavor_names()
+    if missing := [name for name in wanted_flavors if name not in flavors]:
         causes.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"))
     rules = {rule.name: rule for rule in queue.checks}
     if missing := sorted(name for name in rules if name not in checks):
         causes.append(("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(missing)}"))
     if idle := sorted(name for name in rules if name in checks and not checks[name].active):
         causes.append(("AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {','.join(idle)}"))
-    remote = sorted(name for name in rules if name in checks and checks[name].controller == MULTIKUEUE_CONTROLLER)
+    remote = sorted(name for name in rules if name in checks and checks[name].controller == names.MULTIKUEUE_CONTROLLER)
     if len(remote) > 1:
         causes.append(("MultipleMultiKueueAdmissionChecks", f"has several MultiKueue checks: {','.join(remote)}"))
-    every = frozenset(names)
+    every = frozenset(wanted_flavors)
     if partial := [name for name in remote if rules[name].on_flavors and not rules[name].on_flavors >= every]:
         text = f"a MultiKueue check must apply to all flavors: {','.join(partial)}"
         causes.append(("MultiKueueAdmissionCheckAppliedPerFlavor", text))
-    provisioning = [name for name in rules if name in checks and checks[name].controller == PROVISIONING_CONTROLLER]
+    provisioning = [
+        name for name in rules if name in checks and checks[name].controller == names.PROVISIONING_REQUEST_CONTROLLER
+    ]
     if remote and provisioning:
         causes.append(
             ("MultiKueueWithProvisioningRequest", "MultiKueue and ProvisioningRequest checks exclude each other")
         )
     if not remote:
-        wanted = {flavors[name].topology for name in names if name in flavors and flavors[name].topology}
+        wanted = {flavors[name].topology for name in wanted_flavors if name in flavors and flavors[name].topology}
         if unknown := sorted(wanted - set(topologies)):
             causes.append(("TopologyNotFound", f"references missing Topology: {','.join(unknown)}"))
     return causes

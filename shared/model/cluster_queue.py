@@ -25,9 +25,6 @@ from shared.model.sources import (
     TolerationSource,
 )
 
-MULTIKUEUE_CONTROLLER = "kueue.x-k8s.io/multikueue"
-PROVISIONING_CONTROLLER = "kueue.x-k8s.io/provisioning-request"
-
 
 class FlavorOption(msgspec.Struct, frozen=True, gc=False):
     """One flavor of a resource group, with the index of (flavor, resource) for each covered resource."""

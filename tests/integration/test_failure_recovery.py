@@ -10,8 +10,9 @@ import pytest
 
 from devcluster.cluster import DevCluster
 from devcluster.options import ClusterOptions
-from services.watcher.failure_recovery import CONDITION, SAFE_ANNOTATION, UNREACHABLE, FailureRecovery
+from services.watcher.failure_recovery import CONDITION, UNREACHABLE, FailureRecovery
 from services.watcher.kubernetes_events import EventRecorder
+from shared.api import names
 from shared.kube.client import connect
 from shared.kube.write_budget import WriteBudget
 from tests.eventually import eventually
@@ -24,7 +25,7 @@ NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "lost"}, "spec"
 
 
 def pod(name: str, *, safe: bool) -> dict[str, object]:
-    annotations = {SAFE_ANNOTATION: "true"} if safe else {}
+    annotations = {names.SAFE_TO_FORCEFULLY_DELETE: "true"} if safe else {}
     spec = {
         "nodeName": "lost",
         "terminationGracePeriodSeconds": 1,

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from shared.api import names
 from shared.api.meta import ObjectMeta
 from shared.api.pods import SchedulingGate
-from shared.jobs import pod_view
 from shared.jobs.pod_view import Pod, PodCondition, PodSpecView, PodStatusView
 
 NOW = datetime(2026, 1, 2, 4, 0, 0, tzinfo=UTC)
@@ -45,7 +44,7 @@ def pod(
             deletion_timestamp=None if deleted is None else NOW - timedelta(seconds=deleted),
             finalizers=(names.POD_FINALIZER,) if finalizer else (),
             labels={names.QUEUE_NAME_LABEL: queue, **(labels or {})},
-            annotations={pod_view.ROLE_HASH: role, pod_view.TOTAL_COUNT: total, **(annotations or {})},
+            annotations={names.ROLE_HASH: role, names.POD_GROUP_TOTAL_COUNT: total, **(annotations or {})},
         ),
         spec=PodSpecView(
             node_name=node, scheduling_gates=(SchedulingGate(name=names.ADMISSION_SCHEDULING_GATE),) if gated else ()

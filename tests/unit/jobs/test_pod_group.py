@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.jobs import pod_view
+from shared.api import names
 from shared.jobs.pod_group import (
     IncompleteGroup,
     active,
@@ -31,14 +31,14 @@ from shared.jobs.pod_view import Pod, group_name, is_active, role, total_count
 from shared.jobs.podset_info import PermanentError
 from tests.unit.jobs.pods import NOW, names_of, pod
 
-FAST = {pod_view.FAST_ADMISSION: "true"}
-SERVING = {pod_view.SERVING: "true"}
-STUBBORN = {pod_view.RETRIABLE: "false"}
+FAST = {names.POD_GROUP_FAST_ADMISSION: "true"}
+SERVING = {names.POD_GROUP_SERVING: "true"}
+STUBBORN = {names.RETRIABLE_IN_GROUP: "false"}
 
 
 def test_the_group_of_a_pod() -> None:
-    by_label = pod("p", labels={pod_view.GROUP_NAME: "label"})
-    both = pod("p", labels={pod_view.GROUP_NAME: "label"}, annotations={pod_view.GROUP_NAME: "annotation"})
+    by_label = pod("p", labels={names.POD_GROUP_NAME: "label"})
+    both = pod("p", labels={names.POD_GROUP_NAME: "label"}, annotations={names.POD_GROUP_NAME: "annotation"})
     assert [group_name(p.metadata) for p in (pod("p"), by_label, both)] == ["", "label", "annotation"]
 
 
@@ -182,8 +182,8 @@ def test_too_many_roles() -> None:
     [
         ([pod("p0", total="x")], "does not say how many"),
         ([pod("p0", total="2")], "not all 2 pods"),
-        ([pod("p0", total="1", labels={pod_view.INDEX_LABEL: "1"})], "not in 0 to 0"),
-        ([pod("p0", total="1", labels={pod_view.INDEX_LABEL: "x"})], "not in 0 to 0"),
+        ([pod("p0", total="1", labels={names.POD_GROUP_POD_INDEX: "1"})], "not in 0 to 0"),
+        ([pod("p0", total="1", labels={names.POD_GROUP_POD_INDEX: "x"})], "not in 0 to 0"),
         ([pod("p0", total="2"), pod("p1", total="2", queue="r")], "another queue"),
         ([pod("p0", total="2"), pod("p1", total="3")], "another total"),
         ([pod("p0", total="2"), pod("p1", total="2", phase="Failed")], "not all 2 pods"),
@@ -197,7 +197,7 @@ def test_why_there_is_no_workload(pods: list[Pod], why: str) -> None:
 @pytest.mark.parametrize(
     "pods",
     [
-        [pod("p0", total="1", labels={pod_view.INDEX_LABEL: "0"})],
+        [pod("p0", total="1", labels={names.POD_GROUP_POD_INDEX: "0"})],
         [pod("p0", total="3", annotations=FAST)],
         [pod("p0", total="1"), pod("p1", total="9", queue="r", phase="Failed")],
     ],

@@ -15,7 +15,6 @@ from services.watcher.failure_recovery import (
     CONDITION,
     GRACE_S,
     REASON,
-    SAFE_ANNOTATION,
     UNREACHABLE,
     FailureRecovery,
     Node,
@@ -25,6 +24,7 @@ from services.watcher.failure_recovery import (
     is_unreachable,
 )
 from services.watcher.kubernetes_events import EventRecorder
+from shared.api import names
 from shared.api.meta import format_time
 from shared.kube.list_watch import Timing
 from shared.kube.resources import EVENTS, NODES, PODS
@@ -41,7 +41,7 @@ def manifest(**changes: Any) -> Document:
     metadata = {
         "name": "p",
         "namespace": "team",
-        "annotations": {SAFE_ANNOTATION: "true"},
+        "annotations": {names.SAFE_TO_FORCEFULLY_DELETE: "true"},
         "deletionTimestamp": format_time(datetime.fromtimestamp(DELETED, UTC)),
         **changes.pop("metadata", {}),
     }
@@ -67,7 +67,7 @@ def node(*taints: str) -> Document:
     [
         ({}, NOW),
         ({"metadata": {"annotations": {}}}, None),
-        ({"metadata": {"annotations": {SAFE_ANNOTATION: "yes"}}}, None),
+        ({"metadata": {"annotations": {names.SAFE_TO_FORCEFULLY_DELETE: "yes"}}}, None),
         ({"metadata": {"deletionTimestamp": None}}, None),
         ({"spec": {"nodeName": ""}}, None),
     ],
