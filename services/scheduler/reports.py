@@ -21,7 +21,7 @@ from shared.state import explain
 from shared.state.objects import Objects
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusedHead(msgspec.Struct, frozen=True):
     """Why a workload is pending, and what that was based on. `like`: the workload of the same shape that was looked at instead of it."""
 
     entry: NotAdmitted
@@ -44,7 +44,7 @@ class PendingReports:
     """Wishes in, commands out. States of a wish: urgent (in line for the rate), later (its time has not come), sent, or dropped."""
 
     def __init__(self, author: str, *, interval_s: float, per_s: float, burst: int) -> None:
-        self.refused: dict[str, Refused] = {}
+        self.refused: dict[str, RefusedHead] = {}
         self._author = author
         self._interval_s = interval_s
         self._per_s = per_s
@@ -67,7 +67,7 @@ class PendingReports:
         self._sent.clear()
         self._keys.clear()
 
-    def refuse(self, key: str, refused: Refused) -> None:
+    def refuse(self, key: str, refused: RefusedHead) -> None:
         """A workload was looked at and stays pending, or is parked since one of its shape was refused."""
         self.refused[key] = refused
         self._urgent[key] = None

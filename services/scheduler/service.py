@@ -32,8 +32,7 @@ from prometheus_client import CollectorRegistry
 from services.scheduler import handlers
 from services.scheduler.faults import quarantine
 from services.scheduler.metrics import PendingCollector, SchedulerMetrics
-from services.scheduler.reports import PendingReports
-from services.scheduler.reports import Refused as Refusal
+from services.scheduler.reports import PendingReports, RefusedHead
 from services.scheduler.settings import SchedulerSettings
 from shared.bus.interface import (
     Appended,
@@ -136,7 +135,7 @@ class Scheduler:
         self._inbox: asyncio.Queue[list[FeedItem]] = asyncio.Queue(LISTS_AT_ONCE)
         self._lease: Lease | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._refused_shapes: dict[tuple[str, str], Refusal] = {}
+        self._refused_shapes: dict[tuple[str, str], RefusedHead] = {}
         """The last refusal of a shape in a ClusterQueue; of use while the queue's own memory of refused shapes lasts."""
         self._told: dict[tuple[str, str], tuple[str, float]] = {}
         """(ClusterQueue, shape) -> which reason all that are parked with it were told, and when."""
@@ -433,7 +432,7 @@ class Scheduler:
         positions = self.state.positions
         shapes: dict[tuple[str, str], NotAdmitted] = {}
         for entry in decided.refused:
-            self.reports.refuse(entry.key, Refusal(entry, positions, now))
+            self.reports.refuse(entry.key, RefusedHead(entry, positions, now))
             info = self.state.world.workloads.get(entry.key)
             queue = self.state.world.pending.queues.get(entry.cluster_queue)
             if info is not None and queue is not None and info.shape in queue.hash_reasons:
@@ -442,13 +441,13 @@ class Scheduler:
             self._refused_shapes.clear()
             self._told.clear()
         for (name, shape), entry in shapes.items():
-            self._refused_shapes[name, shape] = Refusal(entry, positions, now, like=entry.key)
+            self._refused_shapes[name, shape] = RefusedHead(entry, positions, now, like=entry.key)
         due = {what: entry for what, entry in shapes.items() if self._is_to_be_told(what, entry, now)}
         for name in dict.fromkeys(name for name, _ in due):
             for key, item in self.state.world.pending.queues[name].inadmissible.items():
                 entry_of_shape = due.get((name, item.info.shape))
                 if entry_of_shape is not None and entry_of_shape.key != key:
-                    self.reports.refuse(key, Refusal(entry_of_shape, positions, now, like=entry_of_shape.key))
+                    self.reports.refuse(key, RefusedHead(entry_of_shape, positions, now, like=entry_of_shape.key))
         self._note_passed_over(decided, now)
 
     def _is_to_be_told(self, what: tuple[str, str], entry: NotAdmitted, now: float) -> bool:
@@ -474,7 +473,7 @@ class Scheduler:
             for key in queue.inadmissible:
                 if key not in self.reports.refused and queue.parked_reason(key):
                     passed = msgspec.structs.replace(entry, message=said, requests={})
-                    self.reports.refuse(key, Refusal(passed, positions, now, like=entry.key))
+                    self.reports.refuse(key, RefusedHead(passed, positions, now, like=entry.key))
 
     async def _report(self, now: float) -> None:
         commands = self.reports.due(self.state.objects, self.state.traces, now)

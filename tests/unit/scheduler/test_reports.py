@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from services.scheduler.reports import PendingReports, Refused
+from services.scheduler.reports import PendingReports, RefusedHead
 from shared.bus.interface import ObjectChanged
 from shared.decide.cycle import NotAdmitted
 from shared.events.commands import ReportPending
@@ -48,7 +48,7 @@ class Desk:
             requeue=RequeueReason.NO_FIT,
             requests={"main": {"cpu": 1000}},
         )
-        self.reports.refuse(entry.key, Refused(entry, Positions(), NOW))
+        self.reports.refuse(entry.key, RefusedHead(entry, Positions(), NOW))
 
     def due(self, now: float = NOW) -> list[ReportPending]:
         return self.reports.due(self.objects, {"ns/a": "trace"}, now)

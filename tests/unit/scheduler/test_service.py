@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from services.scheduler import faults
 from services.scheduler.handlers import Explanation
-from services.scheduler.reports import Refused
+from services.scheduler.reports import RefusedHead
 from services.scheduler.service import LONGEST_DELAY, NO_ROOM_WAIT_S, RETELL_S, SILENT_APPENDS, TIMES_ITS_COST
 from services.scheduler.settings import SchedulerSettings
 from shared.bus.interface import ObjectWrite
@@ -321,7 +321,7 @@ async def test_those_that_are_parked_with_a_refused_one_are_told_anew_now_and_th
     told: list[str] = []
     refuse = scheduler.reports.refuse
 
-    def count(key: str, refused: Refused) -> None:
+    def count(key: str, refused: RefusedHead) -> None:
         told.append(key)
         refuse(key, refused)
 
