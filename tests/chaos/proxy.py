@@ -57,6 +57,13 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        try:
+            await self._forward(reader, writer)
+        except asyncio.CancelledError:
+            # The loop ends and takes this along. Nobody awaits the handler of a connection, and asyncio prints one that ends cancelled.
+            writer.transport.abort()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there = await self._connect()
         if there is None:
             writer.transport.abort()

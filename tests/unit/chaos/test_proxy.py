@@ -105,3 +105,19 @@ async def test_when_one_side_ends_so_does_the_other(proxy: Proxy, echo: Echo) ->
     writer.close()
     async with asyncio.timeout(10):
         await echo.ended.wait()
+
+
+async def test_a_handler_that_the_end_of_the_loop_cancels_is_no_error(proxy: Proxy) -> None:
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    reader, writer = await asyncio.open_connection(LOOPBACK, proxy.port)
+    writer.write(b"x")
+    async with asyncio.timeout(10):
+        assert await reader.read(1) == b"x"
+        (handler,) = proxy._tasks
+        handler.cancel()
+        await asyncio.wait([handler])
+        # Its other side hears of it, after whatever asyncio has to say about the handler.
+        assert await reader.read(1) == b""
+    writer.close()
+    assert told == []
