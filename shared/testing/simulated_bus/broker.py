@@ -17,6 +17,7 @@ from typing import Literal
 
 import msgspec
 
+from shared.bus.client import RECONNECT_WAIT_S
 from shared.bus.connection import Connection
 from shared.bus.consumer import HEARTBEAT_S
 from shared.bus.gateway_bus import NatsGatewayBus
@@ -35,7 +36,11 @@ from shared.testing.simulated_bus.subjects import matcher
 
 Fault = Literal["lose", "lose_ack", "twice", "full", "break_before", "break_after", "break_late"]
 """lose: never arrives; lose_ack: stored, no answer; twice: arrives twice; full: refused for want of room; break_before, break_after: the connection
-breaks before the message arrives, or after it was stored; break_late: it breaks, and the message arrives once it is back, when its sender has given up."""
+breaks before the message arrives, or after it was stored; break_late: it breaks, and the server, unless it ends or
+stalls, reads the message from the old connection when its sender has given up and is back."""
+
+LATE_S = 2 * RECONNECT_WAIT_S
+
 
 FULL = Refused(STORE_FAILED, "maximum bytes exceeded", 503)
 NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
@@ -184,7 +189,9 @@ class SimulatedBroker:
         if fault in ("break_before", "break_late"):
             client.cut()
             if fault == "break_late":
-                client.keep([sent])
+                asyncio.get_running_loop().call_later(
+                    LATE_S, self._take_late, stream, sent, self._runs, context=self.context
+                )
             return
         if fault == "lose":
             return
@@ -195,6 +202,11 @@ class SimulatedBroker:
             client.cut()
         elif fault != "lose_ack" and sent.reply:
             client.reply(sent.reply, ack)
+
+    def _take_late(self, stream: SimulatedStream, sent: Sent, run: int) -> None:
+        """Nobody waits for the acknowledgement any more. A server that ended has lost what it had not read."""
+        if self._runs == run and self._stalled is None and self.streams.get(stream.name) is stream:
+            self._store(stream, sent)
 
     def _store(self, stream: SimulatedStream, sent: Sent) -> bytes:
         """The acknowledgement."""

@@ -1,7 +1,8 @@
 """One simulated connection: the place of the NATS library below `shared.bus.connection`, with a link for the network.
 
 What is sent in one moment travels together and arrives in order; answers come back in order; each consumer's deliveries have a way of their own. When
-the link breaks, what was on its way to the server is lost, or, as the library keeps what it had not written, arrives after the connection is back.
+the link breaks, what was on its way to the server is lost: our client sends nothing of it on the next connection. What is sent while the connection is
+away waits for its return.
 """
 
 from __future__ import annotations
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from shared.testing.simulated_bus.broker import SimulatedBroker
 
 log = logging.getLogger(__name__)
-
-KEPT_OF_BROKEN = 0.25
-"""How often what was not sent yet arrives after a reconnect."""
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
@@ -214,23 +212,13 @@ class SimulatedClient:
             return
         out, self._out = self._out, []
         link = self.link
-        for i, sent in enumerate(out):
+        for sent in out:
             if not self._connected:
-                # It broke while this was under way; what is left of the batch is lost, or kept by the library.
-                self._keep_or_lose(out[i:])
+                # It broke while this was under way: what is left of the batch is lost.
                 return
             if link is not None and not link.passes("there", sent.subject):
                 continue
             self._broker.receive(self, sent)
-
-    def keep(self, unsent: list[Sent]) -> None:
-        """The library had not written this: it goes out after the next reconnect."""
-        if not self.gone:
-            self._out = unsent + self._out
-
-    def _keep_or_lose(self, unsent: list[Sent]) -> None:
-        if unsent and self._broker.random.random() < KEPT_OF_BROKEN:
-            self.keep(unsent)
 
     # The way back.
 
@@ -294,11 +282,10 @@ class SimulatedClient:
             return
         self._connected = False
         self._in.clear()
-        unsent, self._out = self._out, []
+        self._out.clear()
         self._broker.left(self)
         if self.killed:
             return
-        self._keep_or_lose(unsent)
         self._later(0.0, self._lost)
         self._later(RECONNECT_WAIT_S, self._reconnect)
 

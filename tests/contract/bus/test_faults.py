@@ -23,6 +23,7 @@ from shared.bus.publishing import Outgoing
 from shared.events.streams import LEASE_TTL_S
 from shared.testing.link import Link
 from shared.testing.simulated_bus import Fault, Publish, SimulatedBroker
+from shared.testing.simulated_bus.client import SimulatedClient
 from tests.contract.bus.conftest import Connect, Reader
 from tests.contract.bus.messages import batch, has, names, rejected, workload
 from tests.contract.bus.servers import Server, SimulatedServer
@@ -86,6 +87,34 @@ async def test_what_becomes_of_an_append(
     assert broker.streams["DECISIONS_0_1"].last == later
     # Whatever it was, the fence holds and the next one goes through.
     assert await scheduler.append(batch(later)) == Appended(later + 1)
+
+
+async def test_what_was_not_sent_when_a_connection_broke_is_not_sent_on_the_next(
+    broker: SimulatedBroker, opened: NatsGatewayBus
+) -> None:
+    client = broker.connection("watcher")._client
+    assert isinstance(client, SimulatedClient)
+    subject = "sluice.events.team-a.workload.admitted.w"
+    for turn in range(1, 13):
+        await client.publish(subject, b"before")
+        broker.disconnect()
+        assert not client.is_connected
+        await client.publish(subject, b"meanwhile")
+        async with asyncio.timeout(5):
+            while broker.streams["EVENTS"].last < turn:  # noqa: ASYNC110 - virtual time
+                await asyncio.sleep(0.1)
+    assert {message.payload for message in broker.streams["EVENTS"].messages.values()} == {b"meanwhile"}
+
+
+async def test_a_late_message_of_an_old_connection_ends_with_its_server(
+    broker: SimulatedBroker, opened: NatsGatewayBus, service: Connect
+) -> None:
+    scheduler = await service("scheduler")
+    once(broker, "DECISIONS", "break_late")
+    assert isinstance(await scheduler.append(batch(1)), Unknown)
+    broker.restart()
+    await asyncio.sleep(1)
+    assert broker.streams["DECISIONS_0_1"].last == 1
 
 
 async def test_outcomes_come_twice_when_an_acknowledgement_is_lost_and_commands_do_not(
