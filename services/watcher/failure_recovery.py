@@ -181,8 +181,11 @@ class FailureRecovery:
         if at is None:
             self._forget(key)
             return
+        known = self._pods.get(key)
+        if known is None or known.metadata.uid != pod.metadata.uid:
+            # Also where the watch has missed that one of this name went and another came: each has a time of its own.
+            self._due[key] = at
         self._pods[key] = pod
-        self._due.setdefault(key, at)
 
     def _forget(self, key: str) -> None:
         self._pods.pop(key, None)
@@ -225,8 +228,9 @@ class FailureRecovery:
         if patch is not None:
             body = msgspec.json.encode(patch)
             raw = await self._client.patch(PODS, metadata.namespace, metadata.name, body, subresource="status")
-            # The watch may be behind: what comes after is about this state.
-            self._pods[metadata.key] = _decoder.decode(raw)
+            # The watch may be behind: what comes after is about this state. It may have told meanwhile that the pod is gone, too.
+            if self._pods.get(metadata.key) is pod:
+                self._pods[metadata.key] = _decoder.decode(raw)
             note = f"Ended by force, as its node {pod.spec.node_name} is unreachable"
             about = regarding(PODS, metadata)
             self._recorder.emit(about, "Warning", REASON, note, controller=POD_TERMINATION_CONTROLLER, action=ACTION)

@@ -26,7 +26,7 @@ from services.watcher.failure_recovery import (
 from services.watcher.kubernetes_events import EventRecorder
 from shared.api import names
 from shared.api.meta import format_time
-from shared.kube.list_watch import Timing
+from shared.kube.list_watch import Listed, Timing
 from shared.kube.resources import EVENTS, NODES, PODS
 from shared.kube.write_budget import WriteBudget
 from tests.unit.kube.api_server import ApiServer, Document, client_of, status, until
@@ -153,6 +153,41 @@ async def test_before_its_time_nothing_happens() -> None:
         clock[0] = NOW
         await until(lambda: not api.objects[PODS.plural])
     assert writes(api) == [PATCHED, GONE]
+
+
+async def test_another_pod_of_the_same_name_has_a_time_of_its_own() -> None:
+    api = ApiServer()
+    await api.put(NODES, node(UNREACHABLE))
+    later = format_time(datetime.fromtimestamp(DELETED + 1000, UTC))
+    async with client_of(api) as client:
+        recorder = EventRecorder(client, WriteBudget(rate_per_s=1000, burst=1000), instance="i", now=lambda: NOW)
+        recovery = FailureRecovery(client, recorder, lambda: NOW)
+        recovery._take(Listed((pod(),), 7))
+        recovery._take(Listed((pod(metadata={"uid": "another", "deletionTimestamp": later}),), 9))
+        assert recovery._due == {"team/p": NOW + 1000}
+        recovery._take(Listed((pod(metadata={"uid": "another", "deletionTimestamp": later}, phase="Failed"),), 10))
+        assert recovery._due == {"team/p": NOW + 1000}
+
+
+async def test_a_pod_that_goes_while_its_state_is_written_is_not_kept() -> None:
+    api = ApiServer()
+    await api.put(NODES, node(UNREACHABLE))
+    await api.put(PODS, manifest())
+    async with client_of(api) as client:
+        recorder = EventRecorder(client, WriteBudget(rate_per_s=1000, burst=1000), instance="i", now=lambda: NOW)
+        recovery = FailureRecovery(client, recorder, lambda: NOW)
+        stored = msgspec.convert(api.objects[PODS.plural]["team", "p"], Pod, strict=False)
+        recovery._take(Listed((stored,), 7))
+        patch = client.patch
+
+        async def gone_meanwhile(*args: Any, **more: Any) -> bytes:
+            answer = await patch(*args, **more)
+            recovery._take(Listed((), 9))
+            return answer
+
+        client.patch = gone_meanwhile  # type: ignore[method-assign]
+        await recovery._try("team/p")
+        assert (recovery._pods, recovery._due) == ({}, {})
 
 
 async def test_a_pod_that_becomes_safe_later_and_a_node_that_is_lost_later() -> None:
