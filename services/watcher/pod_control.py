@@ -5,6 +5,7 @@ its end. Each pod costs two writes in its life: the gate, and the finalizer.
 """
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
@@ -84,7 +85,7 @@ class PodControl(JobControl):
         wanted = [(stored, self._info(stored, by_name)) for stored in gated]
         admission = workload.status.admission
         note = f"Admitted by clusterQueue {'' if admission is None else admission.cluster_queue}"
-        await _side_by_side(self._ungate(job, stored, info, note) for stored, info in wanted)
+        await side_by_side(self._ungate(job, stored, info, note) for stored, info in wanted)
 
     async def stop(self, job: Job, restore: tuple[JobPodSet, ...], reason: str, note: str) -> Job | None:
         """Delete what runs (or everything, when the Workload itself is to go)."""
@@ -94,7 +95,7 @@ class PodControl(JobControl):
             for stored in self.pods_of(job)
             if not is_deleting(pod := _pod(stored)) and (everything or not (is_gated(pod) or is_terminated(pod)))
         ]
-        await _side_by_side(self._end(job, stored, reason, note) for stored in going)
+        await side_by_side(self._end(job, stored, reason, note) for stored in going)
         return self.reload(job)
 
     def reload(self, job: Job) -> Job | None:
@@ -107,7 +108,7 @@ class PodControl(JobControl):
 
     async def let_go(self, pods: Iterable[Stored]) -> None:
         """Take our finalizer away."""
-        await _side_by_side(self._without_finalizer(s) for s in pods if has_finalizer(_pod(s)))
+        await side_by_side(self._without_finalizer(s) for s in pods if has_finalizer(_pod(s)))
 
     async def delete_excess(self, job: Job, pods: Iterable[Stored]) -> None:
         """Members that there are too many of."""
@@ -117,7 +118,7 @@ class PodControl(JobControl):
             await self._without_finalizer(stored)
             self.emit_on(job, stored, "Normal", "ExcessPodDeleted", "Deleted, as its group has enough pods")
 
-        await _side_by_side(one(stored) for stored in pods if not is_deleting(_pod(stored)))
+        await side_by_side(one(stored) for stored in pods if not is_deleting(_pod(stored)))
 
     def emit_on(self, job: Job, stored: Stored, type_: EventType, reason: str, note: str) -> None:
         """An Event on one of the pods."""
@@ -269,12 +270,12 @@ class _Manifests(Mapping[str, JsonObject]):
         return len(self._stored)
 
 
-async def _side_by_side(work: Iterable[Awaitable[None]]) -> None:
-    """A few at a time. All are tried; the first error is raised."""
+async def side_by_side(work: Iterable[Awaitable[None]]) -> None:
+    """A few at a time. All are tried; the first error is raised. What was not begun when this is cancelled is not made either."""
     errors: list[BaseException] = []
-    waiting = list(work)
-    for at in range(0, len(waiting), _AT_ONCE):
-        results = await asyncio.gather(*waiting[at : at + _AT_ONCE], return_exceptions=True)
+    waiting = iter(work)
+    while some := list(itertools.islice(waiting, _AT_ONCE)):
+        results = await asyncio.gather(*some, return_exceptions=True)
         errors += [result for result in results if isinstance(result, BaseException)]
     if errors:
         raise errors[0]

@@ -20,6 +20,8 @@ from shared.jobs.protocol import JobKind
 
 GATHER_S = 2.0
 """How long to wait for more pods to end before it is told."""
+FORGOTTEN_S = 60.0
+"""What was not told by then is about a group that is gone, or noticed anew."""
 
 
 class GroupReconciler(JobReconciler):
@@ -64,6 +66,8 @@ class GroupReconciler(JobReconciler):
 
     def _is_due(self, stored: Stored, what: str, news: bool) -> bool:
         """Whether it is time to tell; without news there is nothing to tell."""
+        if stored.uid not in self._untold:
+            self._forget_old()
         noticed = self._untold.setdefault(stored.uid, {})
         if news and self._now() < noticed.setdefault(what, self._now()) + GATHER_S:
             return False
@@ -71,6 +75,15 @@ class GroupReconciler(JobReconciler):
         if not noticed:
             del self._untold[stored.uid]
         return news
+
+    def _forget_old(self) -> None:
+        """A group that goes before it is told of is looked at no more: nothing else takes its entry away."""
+        before = self._now() - FORGOTTEN_S
+        while self._untold:
+            eldest, noticed = next(iter(self._untold.items()))
+            if max(noticed.values()) > before:
+                return
+            del self._untold[eldest]
 
     def _is_ending(self, namespace: str) -> bool:
         stored = self._store.get("namespace", "", namespace)

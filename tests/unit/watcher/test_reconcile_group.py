@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.watcher.lane_keys import POD_GROUP
 from services.watcher.managed_jobs import JobSettings
-from services.watcher.reconcile_group import GATHER_S
+from services.watcher.reconcile_group import FORGOTTEN_S, GATHER_S, GroupReconciler
 from shared.config.feature_gates import resolve
 from tests.unit.watcher.manifests import metadata, workload
 from tests.unit.watcher.world import World, queued_pod, running
@@ -283,6 +284,25 @@ async def test_the_last_pods_end_while_the_others_are_still_to_be_told(world: Wo
     await phases(world, "Succeeded", "p1", "p2")
     assert world.condition("Finished", "g") == ("True", "Succeeded")
     assert "reclaimablePods" not in world.workload("g")["status"]
+
+
+async def test_of_a_group_that_goes_before_it_is_told_of_nothing_is_kept(world: World) -> None:
+    await admitted(world)
+    world.edit("pod", "p0", lambda found: found["status"].update(phase="Succeeded"))
+    await quiet()
+    reconciler = world.gateway._reconcilers[POD_GROUP]
+    assert isinstance(reconciler, GroupReconciler)
+    (first,) = reconciler._untold
+    for name in ("p0", "p1", "p2"):
+        del world.api.objects["pods", "team", name]
+        world.deliver("pod", name)
+    await world.settled()
+    assert set(reconciler._untold) == {first}
+    world.clock.pass_(FORGOTTEN_S)
+    for name in ("q0", "q1"):
+        world.load("pod", queued_pod(name, group="h", total=2, role=A))
+    await world.settled()
+    assert first not in reconciler._untold
 
 
 async def test_with_fast_release_pods_that_are_being_deleted_hold_no_quota() -> None:

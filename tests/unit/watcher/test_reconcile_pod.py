@@ -1,11 +1,14 @@
-"""A plain pod from its gate to its end, and every way in between, without a real cluster."""
+"""A plain pod import asyncio
+from its gate to its end, and every way in between, without a real cluster."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any
 
 import pytest
 
 from services.watcher.managed_jobs import JobSettings
+from services.watcher.pod_control import side_by_side
 from shared.config.feature_gates import resolve
 from shared.jobs.naming import workload_name
 from tests.unit.watcher.manifests import condition, metadata
@@ -162,3 +165,21 @@ async def test_without_the_gate_the_workload_of_an_evicted_pod_may_be_queued_aga
         await phase(world, "Running")
         await world.decide(world.preempt(NAME))
         assert world.condition("Requeued", NAME) == ("True", "Preempted")
+
+
+async def test_of_many_writes_only_those_that_begin_are_made() -> None:
+    made: list[int] = []
+
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    def work() -> Iterator[Awaitable[None]]:
+        for i in range(25):
+            made.append(i)
+            yield endless()
+
+    writing = asyncio.create_task(side_by_side(work()))
+    await asyncio.sleep(0)
+    writing.cancel()
+    assert isinstance((await asyncio.gather(writing, return_exceptions=True))[0], asyncio.CancelledError)
+    assert made == list(range(10))
