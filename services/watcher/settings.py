@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.config.settings import BaseSettings
+from shared.config.settings import AboveZero, BaseSettings, NotNegative
 
 
 class WatcherSettings(BaseSettings, frozen=True, kw_only=True):
@@ -26,17 +26,17 @@ class WatcherSettings(BaseSettings, frozen=True, kw_only=True):
     """Off: ready only while it holds the Lease, where there is one candidate and "ready" is to mean that jobs move."""
     lease_name: str = "sluice-watcher"
     """In `namespace`; the shard is appended."""
-    lease_duration_s: float = 3.0
-    lease_renew_s: float = 1.0
-    api_timeout_s: float = 2.0
+    lease_duration_s: AboveZero = 3.0
+    lease_renew_s: AboveZero = 1.0
+    api_timeout_s: AboveZero = 2.0
     """Time-out of a call; has to be below the duration of the Lease."""
-    list_timeout_s: float = 30.0
+    list_timeout_s: AboveZero = 30.0
     """Time-out of one page of a list, which is only a read."""
     check_s: float = 2.0
     """How often the streams are looked after."""
     lane_workers: int = 32
     """Calls to the API server in flight."""
-    gather_s: float = 0.02
+    gather_s: NotNegative = 0.02
     """Distance between two batches to the bus. Each batch wakes every reader, which costs more than what is in it; what comes after a silence does not wait."""
     status_per_s: float = 22.0
     """Status writes that inform: queues, reasons of pending workloads. Together with Events they are one budget: what one does not use, the others get."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.config.settings import BaseSettings, Port
+from shared.config.settings import AboveZero, BaseSettings, Port
 
 
 class WebhookSettings(BaseSettings, frozen=True, kw_only=True):
@@ -21,4 +21,4 @@ class WebhookSettings(BaseSettings, frozen=True, kw_only=True):
     configuration to whoever may get `/metrics`; empty: not served."""
     metrics_certificate_dir: str = ""
     """Serve metrics with tls.crt and tls.key of this folder; empty: with the certificate of the webhook."""
-    api_timeout_s: float = 2.0
+    api_timeout_s: AboveZero = 2.0

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from shared.config.settings import BaseSettings
+from shared.config.settings import AboveZero, BaseSettings, NotNegative
 from shared.model.admission_fair_sharing import AfsSettings
 
 Strategies = Literal[
@@ -31,9 +31,9 @@ class FairnessSettings(BaseSettings, frozen=True, kw_only=True, forbid_unknown_f
     """Whom fair sharing may preempt, in the order in which it is tried."""
     afs: bool = False
     """Admission fair sharing, in ClusterQueues that ask for it."""
-    afs_half_life_s: float = 0.0
+    afs_half_life_s: NotNegative = 0.0
     """usageHalfLifeTime; 0: the past does not count."""
-    afs_sampling_s: float = 300.0
+    afs_sampling_s: AboveZero = 300.0
     """usageSamplingInterval."""
     afs_weights: Mapping[str, float] = msgspec.field(default_factory=dict)
     """resourceWeights; what is not named has weight 1."""

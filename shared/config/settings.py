@@ -19,6 +19,10 @@ FILE_VARIABLE = "SLUICE_SETTINGS"
 
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+AboveZero = Annotated[float, msgspec.Meta(gt=0)]
+"""Seconds or a rate that may not be nothing."""
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 HttpUrl = Annotated[str, msgspec.Meta(pattern=r"^(https?://\S+)?$")]
 
 
@@ -51,7 +55,7 @@ class BaseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     trace_otlp_endpoint: HttpUrl = ""
     """Send finished spans to this collector, OTLP over HTTP: `http://collector:4318`."""
     shard: str = "0"
-    stop_timeout_s: float = 5.0
+    stop_timeout_s: NotNegative = 5.0
 
 
 S = TypeVar("S", bound=BaseSettings)
