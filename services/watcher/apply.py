@@ -48,6 +48,7 @@ from shared.jobs.registry import integrated, token_of
 from shared.kube.client import KubeClient
 from shared.kube.resources import Resource
 
+_JOB = token_of("batch", "Job")
 _RECONCILE = "reconcile"
 _ORPHAN = "orphan"
 _SELDOM_S = 3600.0
@@ -230,6 +231,8 @@ class Gateway:
             case token if (kind := self._kinds.get(token)) is not None:
                 if change.new is not None:
                     self._reconciler.saw(kind, change.new)
+                else:
+                    self._reconciler.gone(change.subject)
                 self._job_changed(change.subject)
 
     @staticmethod
@@ -314,7 +317,7 @@ class Gateway:
 
     def _runs(self, lane: LaneKey) -> bool:
         """Is it a Job that was started and has not ended? What is left to write about it (such as PodsReady) nobody waits for as others wait to start."""
-        stored = self._store.get("job", lane.namespace, lane.name) if lane.kind == "Job" else None
+        stored = self._store.get(lane.kind, lane.namespace, lane.name) if lane.kind == _JOB else None
         job = stored.object if stored is not None else None
         return isinstance(job, CoreJob) and not job.spec.suspend and not job.is_finished
 

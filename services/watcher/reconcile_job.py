@@ -150,6 +150,10 @@ class JobReconciler:
         if self._runs.follows(stored.uid):
             self._runs.observe(kind, stored.uid, job_of(kind, stored).manifest)
 
+    def gone(self, stored: Stored) -> None:
+        """A job was deleted: a pass finds nothing any more by which to forget it."""
+        self._runs.forget(stored.uid)
+
     async def adopt_orphan(self, namespace: str, name: str) -> float | None:
         """A workload that no job owns, or none any more: the latter is over, and may go. Returns as `reconcile` does."""
         stored = self._store.get("workload", namespace, name)

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.watcher.lanes import LaneKey, Urgency
+from services.watcher.lane_keys import workload_lane
+from services.watcher.lanes import Urgency
 from shared.events.decisions import Batch, Positions
 from shared.kube import resources
 from tests.unit.watcher.manifests import condition, metadata, workload
@@ -105,11 +106,25 @@ async def test_a_job_that_runs_lets_those_go_first_that_are_to_start(
     name = created["metadata"]["name"]
     await world.decide(world.admit(name))
     await world.gateway.pause()
+    stored = world.store.get("workload", "team", name)
+    assert stored is not None
     job = world.job()
     job["spec"]["suspend"] = suspend
     job["status"]["conditions"] = conditions
     world.load("job", job)
-    assert world.gateway._urgency(LaneKey("Job", "team", "j")) == urgency
+    assert world.gateway._urgency(workload_lane(stored.object.metadata)) == urgency
+
+
+async def test_nothing_is_remembered_of_a_job_that_was_started_and_is_gone(world: World) -> None:
+    world.load("job", queued_job())
+    await world.settled()
+    (created,) = world.api.created("workloads")
+    await world.decide(world.admit(created["metadata"]["name"]))
+    runs, uid = world.gateway._reconciler._runs, world.job()["metadata"]["uid"]
+    assert runs.follows(uid)
+    del world.api.objects["jobs", "team", "j"]
+    world.deliver("job", "j")
+    assert not runs.follows(uid)
 
 
 async def test_a_workload_without_a_job_is_looked_at_only_if_it_may_be_over(world: World) -> None:
