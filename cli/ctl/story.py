@@ -74,7 +74,8 @@ async def _find(session: Session, name: str) -> Json:
 def story(workload: Json, events: Iterable[Json]) -> list[Chapter]:
     """Oldest first."""
     chapters = [*_of_workload(workload), *map(_of_event, events)]
-    return sorted(chapters)
+    # What happened within one second stays in the order in which the object tells it.
+    return sorted(chapters, key=lambda chapter: chapter.at)
 
 
 def _of_workload(workload: Json) -> Iterator[Chapter]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from shared.api import names
 from shared.api.field_errors import FieldError, forbidden, immutable, invalid
-from shared.api.validation import dns_subdomain_errors
+from shared.api.validation import dns_subdomain_errors, int32
 from shared.jobs.batch_job import BatchJob
 from shared.jobs.manifest import JsonObject, section, text, texts
 from shared.jobs.podset_info import PermanentError
@@ -23,7 +22,6 @@ _MIN = f"metadata.annotations[{names.JOB_MIN_PARALLELISM}]"
 _EQUAL = f"metadata.annotations[{names.JOB_COMPLETIONS_EQUAL_PARALLELISM}]"
 _ELASTIC = f"metadata.annotations[{names.ELASTIC_JOB}]"
 _TEMPLATE = "spec.template.metadata.annotations"
-_INT32 = range(-(2**31), 2**31)
 _MAX_LABEL_LENGTH = 63
 
 _kind = BatchJob()
@@ -92,7 +90,7 @@ def _common_errors(kind: JobKind, job: JsonObject, gates: Gates, *, prebuilt: bo
         yield forbidden(_ELASTIC, f"a {kind.kind} cannot be elastic")
     if names.MAX_EXEC_TIME_LABEL in labels:
         seconds = labels[names.MAX_EXEC_TIME_LABEL]
-        if (number := _int32(seconds)) is None:
+        if (number := int32(seconds)) is None:
             yield invalid(_MAX_EXEC, seconds, "must be an integer")
         elif number <= 0:
             yield invalid(_MAX_EXEC, seconds, "should be greater than 0")
@@ -111,7 +109,7 @@ def _min_parallelism_errors(job: JsonObject, gates: Gates) -> Iterator[FieldErro
     if names.JOB_MIN_PARALLELISM not in annotations:
         return
     value, pods = annotations[names.JOB_MIN_PARALLELISM], _pods(job)
-    number = _int32(value)
+    number = int32(value)
     if number is None:
         yield invalid(_MIN, value, "must be an integer")
     elif not 0 < number < pods:
@@ -182,12 +180,6 @@ def _prebuilt(job: JsonObject, gates: Gates) -> tuple[str, str]:
     if annotation and (annotation_first or (not label and len(annotation) > _MAX_LABEL_LENGTH)):
         return "annotations", annotation
     return ("labels", label) if label else ("annotations" if annotation_first else "labels", "")
-
-
-def _int32(value: str) -> int | None:
-    if not re.fullmatch(r"[+-]?0*[0-9]{1,10}", value, re.ASCII) or int(value) not in _INT32:
-        return None
-    return int(value)
 
 
 def _labels(job: JsonObject) -> dict[str, str]:

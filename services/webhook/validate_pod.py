@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from shared.api import names
 from shared.api.field_errors import FieldError, forbidden, immutable, invalid, required
-from shared.api.validation import dns_subdomain_errors
+from shared.api.validation import dns_subdomain_errors, int32
 from shared.config.feature_gates import FeatureGates
-from shared.jobs.manifest import JsonObject, texts
+from shared.jobs.manifest import JsonObject, section, texts
 from shared.jobs.prebuilt import prebuilt_name
 from shared.jobs.validate_topology import topology_errors
 
@@ -24,6 +24,9 @@ def pod_errors(pod: JsonObject, old: JsonObject | None, gates: FeatureGates) -> 
     managed = labels.get(names.MANAGED_LABEL)
     if managed not in (None, "true"):
         yield forbidden(_MANAGED, "managed label value can only be 'true'")
+    elif managed is None and old is not None and _was_managed(old) and _has_finalizer(pod):
+        # Nobody would see it any more: neither that it runs on, nor that it ends.
+        yield immutable(_MANAGED, "")
     group, total = _group(pod), annotations.get(names.POD_GROUP_TOTAL_COUNT)
     if group:
         yield from (invalid(_GROUP, group, detail) for detail in dns_subdomain_errors(group))
@@ -32,10 +35,10 @@ def pod_errors(pod: JsonObject, old: JsonObject | None, gates: FeatureGates) -> 
     if total is not None:
         if not group:
             yield required(_GROUP, "a pod that counts its group names it")
-        if not (total.isascii() and total.isdigit() and int(total) > 0):
+        if (int32(total) or 0) <= 0:
             yield invalid(_TOTAL, total, "must be an integer greater than 0")
     if gates["TopologyAwareScheduling"]:
-        pods = int(total) if total is not None and total.isascii() and total.isdigit() else 1
+        pods = (int32(total) if total is not None else None) or 1
         yield from topology_errors("metadata.annotations", annotations, pods, layers=gates["TASMultiLayerTopology"])
     prebuilt = prebuilt_name(pod, annotation_first=gates["WorkloadIdentifierAnnotations"])
     if group and prebuilt and group != prebuilt:
@@ -47,6 +50,16 @@ def pod_errors(pod: JsonObject, old: JsonObject | None, gates: FeatureGates) -> 
         was = texts(old, "metadata", "annotations").get(names.RETRIABLE_IN_GROUP)
         if before and was == "false" and annotations.get(names.RETRIABLE_IN_GROUP) != "false":
             yield forbidden(_RETRIABLE, "a group that cannot be retried stays so")
+
+
+def _was_managed(pod: JsonObject) -> bool:
+    return texts(pod, "metadata", "labels").get(names.MANAGED_LABEL) == "true"
+
+
+def _has_finalizer(pod: JsonObject) -> bool:
+    """It has not ended, or its end has not been told yet."""
+    finalizers = section(pod, "metadata").get("finalizers")
+    return isinstance(finalizers, list) and names.POD_FINALIZER in finalizers
 
 
 def _group(pod: JsonObject) -> str:

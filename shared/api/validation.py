@@ -9,6 +9,18 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
 _VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", re.ASCII)
+_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,10})", re.ASCII)
+_INT32 = range(-(2**31), 2**31)
+
+
+def int32(value: str) -> int | None:
+    """The signed 32-bit integer that a label or an annotation holds in decimal digits; None if it is none. Annotations can be long: Python itself takes
+    no more than some thousand digits."""
+    match = _INTEGER.fullmatch(value)
+    if match is None:
+        return None
+    number = int(match[1] + match[2])
+    return number if number in _INT32 else None
 
 
 def dns_label_errors(name: str) -> list[str]:

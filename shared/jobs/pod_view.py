@@ -9,6 +9,7 @@ from shared.api import names
 from shared.api.meta import ObjectMeta
 from shared.api.pods import SchedulingGate
 from shared.api.schema_hints import ApiStruct, Time
+from shared.api.validation import int32
 
 TERMINATION_TARGET = "TerminationTarget"
 
@@ -46,10 +47,8 @@ def group_name(metadata: ObjectMeta) -> str:
 
 def total_count(metadata: ObjectMeta) -> int | None:
     """How many pods the group of the pod has; None if it does not say so, or no number of at least 1."""
-    value = metadata.annotations.get(names.POD_GROUP_TOTAL_COUNT, "")
-    if not (value.isascii() and value.isdigit()):
-        return None
-    return int(value) or None
+    count = int32(metadata.annotations.get(names.POD_GROUP_TOTAL_COUNT, ""))
+    return count if count is not None and count > 0 else None
 
 
 def role(pod: Pod) -> str:

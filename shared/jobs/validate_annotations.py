@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 
 from shared.api import names
 from shared.api.field_errors import FieldError, forbidden, invalid, too_long
-from shared.api.validation import dns_subdomain_errors
+from shared.api.validation import dns_subdomain_errors, int32
 
 _GATED_BY = f"metadata.annotations[{names.ADMISSION_GATED_BY}]"
 _BOOST = f"metadata.annotations[{names.PRIORITY_BOOST}]"
 _MAX_GATE_LENGTH = 63
 _PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", re.ASCII)
 """What RFC 3986 allows in a path."""
-_INT32 = range(-(2**31), 2**31)
 
 
 def gate_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
@@ -57,5 +56,5 @@ def _gates(annotations: Mapping[str, str]) -> set[str]:
 def boost_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
     """Faults of `priority-boost`: an int32 in decimal digits."""
     value = annotations.get(names.PRIORITY_BOOST)
-    if value is not None and not (re.fullmatch(r"[+-]?0*[0-9]{1,10}", value) and int(value) in _INT32):
+    if value is not None and int32(value) is None:
         yield invalid(_BOOST, value, "must be a signed 32-bit integer")

@@ -5,6 +5,7 @@ import pytest
 from shared.api.validation import (
     dns_label_errors,
     dns_subdomain_errors,
+    int32,
     label_key_errors,
     label_value_errors,
     labels_errors,
@@ -75,3 +76,25 @@ def test_each_fault_of_a_map_names_its_key() -> None:
 @pytest.mark.parametrize(("key", "faults"), [("a/b/-c", 1), ("", 2), ("/gpu", 1), ("A/-", 2), ("x/" + "-" * 64, 2)])
 def test_as_many_faults_of_a_key_as_kubernetes_tells(key: str, faults: int) -> None:
     assert len(label_key_errors(key)) == faults
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0),
+        ("007", 7),
+        ("+5", 5),
+        ("-2147483648", -(2**31)),
+        ("2147483647", 2**31 - 1),
+        pytest.param("0" * 5000 + "12", 12, id="many zeros"),
+        ("2147483648", None),
+        pytest.param("1" * 5000, None, id="many digits"),
+        ("", None),
+        ("1.0", None),
+        (" 1", None),
+        ("1_0", None),
+        ("\u0661", None),
+    ],
+)
+def test_integers_of_labels_and_annotations(text: str, number: int | None) -> None:
+    assert int32(text) == number

@@ -112,6 +112,8 @@ def faults(made: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]
         (pod({}, {f"{K}pod-group-total-count": "2"}), [f"{NAME} Required value"]),
         (pod({}, {**GROUP, f"{K}pod-group-total-count": "0"}), [f"{TOTAL} Invalid value"]),
         (pod({}, {**GROUP, f"{K}pod-group-total-count": "two"}), [f"{TOTAL} Invalid value"]),
+        (pod({}, {**GROUP, f"{K}pod-group-total-count": "9" * 20}), [f"{TOTAL} Invalid value"]),
+        (pod({}, {**GROUP, f"{K}pod-group-total-count": "9" * 5000}), [f"{TOTAL} Invalid value"]),
         (pod({}, {**GROUP, f"{K}pod-group-name": "G_"}), [f"{NAME} Invalid value"]),
         (pod({}, {**GROUP, f"{K}prebuilt-workload-name": "other"}), [f"{NAME} Invalid value"]),
         (pod({}, {**GROUP, f"{K}prebuilt-workload-name": "g"}), []),
@@ -181,3 +183,21 @@ async def test_pods_of_a_managed_deployment_are_marked() -> None:
     assert (await on.routes()["/mutate--v1-pod"](review(pod(annotations={f"{K}pod-suspending-parent": "x"})))).patch
     wrong = review(deployment(**{f"{K}queue-name": "Q_"}))
     assert (await on.routes()["/validate-apps-v1-deployment"](wrong)).errors
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept", "expected"),
+    [
+        ({f"{K}managed": "true"}, {}, True, ["metadata.labels[managed] Invalid value"]),
+        ({f"{K}managed": "true"}, {f"{K}managed": "true"}, True, []),
+        ({f"{K}managed": "true"}, {}, False, []),
+        ({}, {}, True, []),
+    ],
+)
+def test_who_holds_quota_stays_in_sight(
+    before: dict[str, str], after: dict[str, str], kept: bool, expected: list[str]
+) -> None:
+    old, made = pod(before), pod(after)
+    for one in (old, made):
+        one["metadata"]["finalizers"] = [f"{K}managed"] if kept else []
+    assert faults(made, old) == expected

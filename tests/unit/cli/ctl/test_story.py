@@ -36,6 +36,13 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
+def test_within_one_second_the_order_is_that_of_the_object() -> None:
+    at = {"status": "True", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    conditions = [{**at, "type": name} for name in ("QuotaReserved", "Admitted", "Finished")]
+    found = story({**WORKLOAD, "status": {"conditions": conditions}}, ())
+    assert [c.what for c in found] == ["created", "QuotaReserved=True", "Admitted=True", "Finished=True"]
+
+
 def test_the_order_is_that_of_time() -> None:
     assert [(c.at[17:19], c.subject, c.what) for c in story(WORKLOAD, EVENTS)] == [
         ("00", "workload", "created"),
