@@ -159,11 +159,9 @@ async def _run(service: str, settings: S, secret: str, configured: Configured, s
 def log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """uvloop's TLS may answer on a connection that was closed meanwhile, and call that an error; nobody waits for that answer."""
     transport = context.get("transport")
-    if (
-        transport is not None
-        and transport.is_closing()
-        and isinstance(context.get("exception"), RuntimeError | OSError)
-    ):
+    # uvloop names the protocol with every fault of a connection, and no transport once that is lost.
+    is_over = "protocol" in context and (transport is None or transport.is_closing())
+    if is_over and isinstance(context.get("exception"), RuntimeError | OSError):
         log.debug("after the end of a connection: %s", context["exception"])
     else:
         loop.default_exception_handler(context)

@@ -313,9 +313,8 @@ def read_gates() -> set[str]:
 
 def test_gates_are_said_to_be_used_if_and_only_if_they_are() -> None:
     """A gate that nobody reads must be told as without effect; one that is read must not be."""
-    only_in_validation = {"SparkApplicationIntegration"}
     of_kinds_without_webhooks = {"LWSImmutableGroupSize"}
-    assert read_gates() - only_in_validation - of_kinds_without_webhooks == USED_GATES | PARTLY_USED_GATES.keys()
+    assert read_gates() - of_kinds_without_webhooks == USED_GATES | PARTLY_USED_GATES.keys()
 
 
 @pytest.mark.parametrize(

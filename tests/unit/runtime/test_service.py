@@ -83,14 +83,18 @@ class Transport:
         return self._closing
 
 
+OF_TLS = {"protocol": object()}
+
+
 @pytest.mark.parametrize(
     ("context", "told"),
     [
-        ({"transport": Transport(closing=True), "exception": RuntimeError("the handler is closed")}, False),
-        ({"transport": Transport(closing=True), "exception": BrokenPipeError()}, False),
-        ({"transport": Transport(closing=True), "exception": KeyError("a fault of ours")}, True),
-        ({"transport": Transport(closing=False), "exception": RuntimeError("of an open connection")}, True),
-        ({"transport": Transport(closing=True)}, True),
+        ({**OF_TLS, "transport": Transport(closing=True), "exception": RuntimeError("the handler is closed")}, False),
+        ({**OF_TLS, "transport": None, "exception": RuntimeError("the handler is closed")}, False),
+        ({**OF_TLS, "transport": Transport(closing=True), "exception": BrokenPipeError()}, False),
+        ({**OF_TLS, "transport": Transport(closing=True), "exception": KeyError("a fault of ours")}, True),
+        ({**OF_TLS, "transport": Transport(closing=False), "exception": RuntimeError("of an open connection")}, True),
+        ({**OF_TLS, "transport": Transport(closing=True)}, True),
         ({"exception": RuntimeError("of a task")}, True),
     ],
 )
