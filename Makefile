@@ -39,7 +39,7 @@ test: $(STAMP) ## All tests, with a real control plane and NATS (about 6 min; th
 test-unit: $(STAMP) ## Only the tests that need no control plane (about 2 min)
 	@$(BIN)/python -m pytest -m 'not integration' tests
 
-simulate: $(STAMP) ## Deterministic simulation: SEED=7 replays one with its story, SEEDS=3000 FIRST=1 runs a range (300 seeds: about 3 min on 2 cores)
+simulate: $(STAMP) ## Deterministic simulation: SEED=7 replays one with its story, SEEDS=3000 FIRST=1 runs a range (300 seeds: about 5 min on 2 cores)
 	@$(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300) --first $(or $(FIRST),1))
 
 simulate-mutations: $(STAMP) ## Break the protocol in thirteen ways and demand that a promise notices each (about 10 min)

@@ -106,15 +106,22 @@ class _Versions:
         self._history: dict[tuple[str, str], list[tuple[int, ClusterQueue | Cohort | None]]] = {}
         self._forests: dict[int, tuple[Forest, dict[str, tuple[str, int]]]] = {}
         self._changes: list[int] = []
+        self._last = 0
+
+    def reaches(self, position: int) -> bool:
+        """Whether it has held that position: nobody who stands there can have read another lifetime of the stream."""
+        return position <= self._last
 
     def without_tail(self, sequence: int) -> _Versions:
         """As it is for whoever reads it from now on: what stood at `sequence` and behind is gone."""
         new = _Versions()
         new._history = {name: [s for s in states if s[0] < sequence] for name, states in self._history.items()}
         new._changes = [change for change in self._changes if change < sequence]
+        new._last = min(self._last, sequence - 1)
         return new
 
     def stored(self, message: StoredMessage) -> None:
+        self._last = max(self._last, message.sequence)
         name = subjects.parse_objects(message.subject)
         if name.kind not in ("clusterqueue", "cohort"):
             return
@@ -435,8 +442,9 @@ class Invariants:
             decided = self._decided[id_] = _Decided(id_, decision, {}, usage)
             self._admits[decision.uid].append(decided)
             self._count(decided, True)
-            for versions in self._versions:
-                forest, specs = versions.at(batch.positions.objects)
+            position = batch.positions.objects
+            for versions in [v for v in self._versions if v.reaches(position)] or self._versions:
+                forest, specs = versions.at(position)
                 tree = forest.tree_of(decision.cluster_queue)
                 decided.excess = (
                     forest.excess(decision.cluster_queue, self._held_and_spent, usage)

@@ -109,7 +109,9 @@ async def test_claims_of_devices_count_once_their_template_is_known(configured: 
     )
     uid = await create_job(client, claiming("claims", "two-gpus"))
     # At first it may be the queue that is not known yet.
-    assert await seen.until(lambda: "two-gpus does not exist" in pending_reason(seen, uid)[1], 20)
+    assert await seen.until(lambda: "two-gpus does not exist" in pending_reason(seen, uid)[1], 20), pending_reason(
+        seen, uid
+    )
     assert pending_reason(seen, uid)[0] == "Misconfigured"
     await configured.cluster.kubectl("apply", "-f", "-", stdin=as_list(*DEVICES))
     assert await seen.until(lambda: usage(seen, uid) == {"cpu": "2", "example.com/whole-gpus": "4"}, 20)
