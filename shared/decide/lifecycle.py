@@ -232,12 +232,20 @@ class _Life:
             return None
         if not self.reserved:
             told = self._reason_told()
-            if told is not None and told[0] != self._pending_reason():
+            if told is not None and (told[0] != self._pending_reason() or self._misses_a_queue_still(told[1])):
                 return ReportPending(*told)
         elif self.view.cluster_queue is None:
             # Which checks apply is unknown; the reservation will be given back.
             return None
         return SyncAdmitted() if self._admitted_is_stale() else None
+
+    def _misses_a_queue_still(self, told: str) -> bool:
+        """The text is about a queue that was not there, and now it is something else under the same reason. Other texts of one reason are left alone: the
+        scheduler has words of its own for them."""
+        shown = self.conditions[names.QUOTA_RESERVED].message
+        return (
+            shown != told and shown.startswith(("LocalQueue ", "ClusterQueue ")) and shown.endswith(" does not exist")
+        )
 
     def _pending_reason(self) -> str:
         condition = self.conditions.get(names.QUOTA_RESERVED)

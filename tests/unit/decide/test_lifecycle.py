@@ -246,6 +246,22 @@ def test_what_keeps_a_workload_from_being_tried_is_known_whatever_its_condition_
     assert why_not_tried(view(workload("a", conditions=(told,)))) == ("OnHold", "scaled to 0")
 
 
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        ("LocalQueue lq does not exist", True),
+        ("ClusterQueue cq does not exist", True),
+        ("no template", False),
+        ("couldn't assign flavors: no template", False),
+    ],
+)
+def test_a_queue_that_is_there_by_now_is_not_blamed_any_more(shown: str, told: bool) -> None:
+    said = msgspec.structs.replace(condition("QuotaReserved", False, "Misconfigured"), message=shown)
+    source = workload("a", conditions=(said, NO_RESERVATION))
+    expected = ReportPending("Misconfigured", "no template") if told else None
+    assert step(source, invalid="no template") == expected
+
+
 def test_after_the_obstacle_is_gone_it_waits_for_evaluation() -> None:
     found = step(waiting("Suspended"))
     assert isinstance(found, ReportPending)
