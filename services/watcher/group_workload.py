@@ -14,15 +14,16 @@ from services.watcher.lane_keys import pod_lane
 from services.watcher.lanes import TryAgain
 from services.watcher.object_writer import Rejected
 from services.watcher.one_workload import EndOfPass, OneWorkload
-from services.watcher.patches import Refusal, workload_patch
+from services.watcher.patches import Refusal
 from services.watcher.pod_control import GroupControl
 from services.watcher.store import Stored
-from services.watcher.workload_state import condition, is_evicted, is_finished, workload_of
+from services.watcher.workload_state import condition, is_evicted, is_finished, with_condition, workload_of
 from shared.api import names
-from shared.api.conditions import Condition, make, set_condition
+from shared.api.conditions import Condition, make
 from shared.api.meta import ObjectMeta
 from shared.api.raw_workload import RawWorkload
 from shared.api.workload import Workload
+from shared.api.workload_status import WorkloadStatus
 from shared.jobs.manifest import JsonObject, texts
 from shared.jobs.pod import members
 from shared.jobs.pod_group import (
@@ -100,22 +101,11 @@ class GroupWorkload(OneWorkload):
         if self._waiting(workload, absent) is None:
             return False
 
-        def plan(current: Stored) -> JsonObject | Refusal:
-            found = workload_of(current)
-            wanted = self._waiting(found, absent)
-            if wanted is None:
-                return {}
-            changed = set_condition(found.status.conditions, wanted)
-            return workload_patch(found, msgspec.structs.replace(found.status, conditions=changed))
+        def plan(current: Workload) -> WorkloadStatus:
+            return with_condition(current.status, self._waiting(current, absent))
 
-        result = await self._writer.change(
-            "workload",
-            stored.namespace,
-            stored.name,
-            stored.uid,
-            plan,
-            subresource="status",
-            field_manager="kueue-pod-controller",
+        result = await self._writer.workload_status(
+            stored.namespace, stored.name, stored.uid, plan, field_manager=names.POD_CONTROLLER_MANAGER
         )
         return not isinstance(result, Rejected)
 

@@ -86,7 +86,13 @@ class ObjectWriter:
         self._client = client
 
     async def workload_status(
-        self, namespace: str, name: str, uid: str, plan: Callable[[Workload], WorkloadStatus | Refusal]
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        plan: Callable[[Workload], WorkloadStatus | Refusal],
+        *,
+        field_manager: str = names.ADMISSION_MANAGER,
     ) -> Result:
         """Change a workload's status; the plan gives the status as it should be (the present one: nothing to write)."""
 
@@ -98,7 +104,7 @@ class ObjectWriter:
             return planned if isinstance(planned, Refusal) else workload_patch(workload, planned)
 
         return await self.change(
-            "workload", namespace, name, uid, patch, subresource="status", field_manager=names.ADMISSION_MANAGER
+            "workload", namespace, name, uid, patch, subresource="status", field_manager=field_manager
         )
 
     async def change(

@@ -41,7 +41,7 @@ from services.watcher.managed_jobs import JobSettings, ManagedJobs
 from services.watcher.object_writer import ObjectWriter, Rejected, Result
 from services.watcher.one_workload import EndOfPass, OneWorkload, remove_finalizer
 from services.watcher.owned_workloads import OwnedWorkloads
-from services.watcher.patches import Refusal, workload_patch
+from services.watcher.patches import Refusal
 from services.watcher.pods_ready import pods_ready_condition
 from services.watcher.retention import Retention
 from services.watcher.store import Store, Stored
@@ -51,10 +51,10 @@ from services.watcher.workload_state import (
     is_evicted,
     is_finished,
     is_reserved,
+    with_condition,
     workload_of,
 )
 from shared.api import names
-from shared.api.conditions import set_condition
 from shared.api.workload import Workload
 from shared.api.workload_status import ReclaimablePod, WorkloadStatus
 from shared.decide import transitions
@@ -358,19 +358,12 @@ class JobReconciler:
         if wanted is None:
             return False
 
-        def plan(current: Stored) -> JsonObject | Refusal:
-            status = workload_of(current).status
+        def plan(current: Workload) -> WorkloadStatus:
             pods = tuple(ReclaimablePod(name=name, count=count) for name, count in wanted.items())
-            return workload_patch(workload_of(current), msgspec.structs.replace(status, reclaimable_pods=pods))
+            return msgspec.structs.replace(current.status, reclaimable_pods=pods)
 
-        result = await self._writer.change(
-            "workload",
-            stored.namespace,
-            stored.name,
-            stored.uid,
-            plan,
-            subresource="status",
-            field_manager=names.RECLAIMABLE_PODS_MANAGER,
+        result = await self._writer.workload_status(
+            stored.namespace, stored.name, stored.uid, plan, field_manager=names.RECLAIMABLE_PODS_MANAGER
         )
         # Fewer than before is refused while quota is held; the job goes on all the same.
         return not isinstance(result, Rejected)
@@ -398,22 +391,11 @@ class JobReconciler:
         if pods_ready_condition(workload, ready, self._moment()) is None:
             return False
 
-        def plan(current: Stored) -> JsonObject | Refusal:
-            workload = workload_of(current)
-            wanted = pods_ready_condition(workload, ready, self._moment())
-            if wanted is None:
-                return {}
-            conditions = set_condition(workload.status.conditions, wanted)
-            return workload_patch(workload, msgspec.structs.replace(workload.status, conditions=conditions))
+        def plan(current: Workload) -> WorkloadStatus:
+            return with_condition(current.status, pods_ready_condition(current, ready, self._moment()))
 
-        result = await self._writer.change(
-            "workload",
-            stored.namespace,
-            stored.name,
-            stored.uid,
-            plan,
-            subresource="status",
-            field_manager=names.PODS_READY_MANAGER,
+        result = await self._writer.workload_status(
+            stored.namespace, stored.name, stored.uid, plan, field_manager=names.PODS_READY_MANAGER
         )
         self._raise_if_rejected(result)
         return True

@@ -1,9 +1,12 @@
 """Short questions about a stored Workload that several parts of the gateway ask."""
 
+import msgspec
+
 from services.watcher.store import Store, Stored
 from shared.api import conditions, names
 from shared.api.conditions import Condition
 from shared.api.workload import Workload
+from shared.api.workload_status import WorkloadStatus
 
 
 def workload_of(stored: Stored) -> Workload:
@@ -22,6 +25,13 @@ def get_workload(store: Store, namespace: str, name: str) -> Workload | None:
 def condition(workload: Workload, type_: str) -> Condition | None:
     """One condition, if it is there."""
     return conditions.find(workload.status.conditions, type_)
+
+
+def with_condition(status: WorkloadStatus, wanted: Condition | None) -> WorkloadStatus:
+    """The status with this condition in the place of the one of its type; as it is without any."""
+    if wanted is None:
+        return status
+    return msgspec.structs.replace(status, conditions=conditions.set_condition(status.conditions, wanted))
 
 
 def is_reserved(workload: Workload) -> bool:

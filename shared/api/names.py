@@ -104,6 +104,8 @@ CONCURRENT_ADMISSION_PREEMPTION_GATE: Final = f"{GROUP}/concurrent-admission"
 ADMISSION_MANAGER: Final = "kueue-admission"
 RECLAIMABLE_PODS_MANAGER: Final = "kueue-reclaimable-pods"
 PODS_READY_MANAGER: Final = "kueue-job-controller-PodsReady"
+POD_CONTROLLER_MANAGER: Final = "kueue-pod-controller"
+"""Of conditions that only groups of pods have."""
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 
