@@ -24,17 +24,17 @@ from devcluster.options import ClusterOptions, NodeGroup
 from devcluster.ports import free_ports
 from services.watcher.standing import HOLDER
 from shared.kube.client import KubeClient, connect
-from shared.kube.errors import NotFound, ServerTimeout
-from shared.kube.resources import CLUSTER_QUEUES, JOBS, LEASES, PODS, WORKLOADS
+from shared.kube.errors import ServerTimeout
+from shared.kube.resources import CLUSTER_QUEUES, JOBS, PODS, WORKLOADS
 from tests.eventually import eventually
 from tests.handback import egress
 from tests.handback.controller import NAMESPACE, SECRET, Kueue
+from tests.integration.kueue_lease import holder, until_held
 from tests.integration.stack import manifests
 from tests.integration.test_all_in_one import AllInOne
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
-LEASE = "c1f6bfd2.kueue.x-k8s.io"
 QUEUE = "swap"
 WAIT_S = 60.0
 Document = dict[str, Any]
@@ -102,20 +102,6 @@ class World:
 
         assert await eventually(waiting, WAIT_S), (name, await self.workload(name))
 
-    async def holder(self) -> str:
-        try:
-            lease = msgspec.json.decode(await self.client.get(LEASES, NAMESPACE, LEASE))
-        except NotFound:
-            return ""
-        return str(lease["spec"].get("holderIdentity") or "")
-
-    async def until_held(self, by_us: bool) -> None:
-        async def held() -> bool:
-            holder = await self.holder()
-            return holder != "" and (holder == HOLDER) is by_us
-
-        assert await eventually(held, WAIT_S), await self.holder()
-
     async def stop_policy(self, policy: str) -> None:
         body = msgspec.json.encode({"spec": {"stopPolicy": policy}})
         await self.client.patch(CLUSTER_QUEUES, "", QUEUE, body)
@@ -169,7 +155,7 @@ async def test_there_and_back_with_kueue_itself(world: World, tmp_path: Path) ->
     await before.start()
     try:
         # Kueue manages.
-        await world.until_held(by_us=False)
+        await until_held(world.client, WAIT_S, by_us=False)
         queue = manifests.as_list(*manifests.queue(QUEUE, "2"))
 
         async def accepted() -> str:
@@ -191,7 +177,7 @@ async def test_there_and_back_with_kueue_itself(world: World, tmp_path: Path) ->
         # Sluice takes over, and nobody notices.
         await sluice.start()
         await sluice.until_ready()
-        await world.until_held(by_us=True)
+        await until_held(world.client, WAIT_S, by_us=True)
         assert {name: await world.until_running(name) for name in pods} == pods
         await world.delete("ends")
         pods["waits"] = await world.until_running("waits")
@@ -208,7 +194,7 @@ async def test_there_and_back_with_kueue_itself(world: World, tmp_path: Path) ->
             return "attempting to acquire leader lease" in after.log.read_text().lower()
 
         assert await eventually(standing_by, WAIT_S), after.last_lines()
-        assert await world.holder() == HOLDER
+        assert await holder(world.client) == HOLDER
 
         # An active Sluice would write on.
         with pytest.raises(HandBackError, match="stop it first"):
@@ -219,7 +205,7 @@ async def test_there_and_back_with_kueue_itself(world: World, tmp_path: Path) ->
         await kueue.install()
 
         # Kueue takes over again, and nobody notices.
-        await world.until_held(by_us=False)
+        await until_held(world.client, WAIT_S, by_us=False)
         assert {name: await world.until_running(name) for name in ("runs", "waits")} == {
             name: pods[name] for name in ("runs", "waits")
         }

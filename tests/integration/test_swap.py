@@ -21,14 +21,14 @@ from devcluster.processes import Command, ManagedProcess
 from services.watcher.standing import HOLDER
 from shared.kube.client import APPLY_PATCH, KubeClient, connect
 from shared.kube.errors import NotFound
-from shared.kube.resources import JOBS, LEASES, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from shared.kube.resources import JOBS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from tests.eventually import eventually
+from tests.integration.kueue_lease import LEASE, NAMESPACE, holder, until_held
 from tests.integration.stack import manifests
 from tests.integration.test_all_in_one import AllInOne
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
-NAMESPACE, LEASE = "kueue-system", "c1f6bfd2.kueue.x-k8s.io"
 WAIT_S = 90.0
 
 
@@ -54,20 +54,6 @@ class Swap:
         )
         program = self.cluster.kubectl_program.parent / "kube-scheduler"
         return ManagedProcess(Command(name, program, arguments), self.folder / f"{name}.log")
-
-    async def holder(self) -> str:
-        try:
-            lease = msgspec.json.decode(await self.client.get(LEASES, NAMESPACE, LEASE))
-        except NotFound:
-            return ""
-        return str(lease["spec"].get("holderIdentity") or "")
-
-    async def until_held(self, by_us: bool) -> None:
-        async def held() -> bool:
-            holder = await self.holder()
-            return holder != "" and (holder == HOLDER) is by_us
-
-        assert await eventually(held, WAIT_S), await self.holder()
 
     async def webhooks(self, resource: Any, name: str) -> set[str]:
         try:
@@ -116,7 +102,7 @@ async def test_there_and_back(swap: Swap, tmp_path: Path) -> None:
     kueue, sluice = swap.kueue("kueue"), AllInOne(swap.cluster.kubeconfig, tmp_path, "--install", "all")
     await kueue.start()
     try:
-        await swap.until_held(by_us=False)
+        await until_held(swap.client, WAIT_S, by_us=False)
         await swap.helm_left(MUTATING_WEBHOOKS, mutating, "mjob.kb.io", "mpod.kb.io")
         await swap.helm_left(VALIDATING_WEBHOOKS, validating, "vjob.kb.io", "vpod.kb.io")
 
@@ -127,11 +113,11 @@ async def test_there_and_back(swap: Swap, tmp_path: Path) -> None:
             return "standby of Kueue (" in (await sluice.get(sluice.health, "/readyz"))[1]
 
         assert await eventually(waits, WAIT_S), sluice.text
-        assert await swap.holder() != HOLDER
+        assert await holder(swap.client) != HOLDER
 
         # Kueue is stopped: its time runs out, Sluice is active, and what it left in the way is gone.
         await kueue.stop()
-        await swap.until_held(by_us=True)
+        await until_held(swap.client, WAIT_S, by_us=True)
         await sluice.until_ready()
 
         async def ours_alone() -> bool:
@@ -160,9 +146,9 @@ async def test_there_and_back(swap: Swap, tmp_path: Path) -> None:
                 return "attempting to acquire leader lease" in swap.folder.joinpath("back.log").read_text().lower()
 
             assert await eventually(waiting, WAIT_S)
-            assert await swap.holder() == HOLDER
+            assert await holder(swap.client) == HOLDER
             await sluice.stop()
-            await swap.until_held(by_us=False)
+            await until_held(swap.client, WAIT_S, by_us=False)
         finally:
             await back.stop()
     finally:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from cli.observe import Observer, observing
-from devcluster.options import ClusterOptions
 from devcluster.stack import Stack
 from shared.kube.client import KubeClient
+from tests.integration.stack.configured import configured_stack
 from tests.integration.stack.manifests import (
     API,
     Manifest,
@@ -56,17 +55,9 @@ DEVICES: list[Manifest] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def configuration(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file: Path = tmp_path_factory.mktemp("configuration") / "configuration.yaml"
-    file.write_text(CONFIGURATION)
-    return file
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def configured(configuration: Path) -> AsyncIterator[Stack]:
-    settings = {"SLUICE_CONFIGURATION": str(configuration)}
-    async with Stack(ClusterOptions(default_pod_seconds=0.5), settings=settings) as running:
+async def configured(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    async with configured_stack(tmp_path_factory.mktemp("configuration"), CONFIGURATION) as running:
         yield running
 
 

@@ -24,6 +24,7 @@ from shared.kube.client import KubeClient, connect
 from shared.kube.errors import NotFound
 from shared.kube.resources import DEPLOYMENTS, PODS, WORKLOADS, Resource
 from tests.eventually import eventually
+from tests.integration.stack.configured import configured_stack
 from tests.integration.stack.kind_rows import ROWS, Row, definition, pod_spec
 from tests.integration.stack.manifests import Manifest, as_list, cluster_queue, flavor, local_queue
 
@@ -37,18 +38,15 @@ TAINT = {"key": "kind-test", "value": "x", "effect": "NoSchedule"}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    folder: Path = tmp_path_factory.mktemp("configuration")
-    path = folder / "config.yaml"
     document = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
         "integrations": {"frameworks": list(FRAMEWORKS)},
     }
-    path.write_text(json.dumps(document))
     options = ClusterOptions(nodes=NODES, default_pod_seconds=0.5, audit=True)
-    settings = {"SLUICE_CONFIGURATION": str(path)}
     components = tuple(component(framework) for framework in FRAMEWORKS if framework != "batch/job")
-    async with Stack(options, settings=settings, integrations=components) as running:
+    folder: Path = tmp_path_factory.mktemp("configuration")
+    async with configured_stack(folder, json.dumps(document), options, components) as running:
         yield running
 
 

@@ -4,16 +4,15 @@ while. The timelines are those of the core specification, appendix A.12."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from cli.observe import Observer, observing
-from devcluster.options import ClusterOptions
 from devcluster.stack import Stack
 from shared.kube.client import KubeClient
 from tests.eventually import eventually
+from tests.integration.stack.configured import configured_stack
 from tests.integration.stack.histories import Conditions, Histories, events_about, workload_of
 from tests.integration.stack.manifests import as_list, create_job, job, queue
 
@@ -33,17 +32,9 @@ objectRetentionPolicies:
 WAIT_S = 40.0
 
 
-@pytest.fixture(scope="module")
-def configuration(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file: Path = tmp_path_factory.mktemp("configuration") / "configuration.yaml"
-    file.write_text(CONFIGURATION)
-    return file
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def limited(configuration: Path) -> AsyncIterator[Stack]:
-    settings = {"SLUICE_CONFIGURATION": str(configuration)}
-    async with Stack(ClusterOptions(default_pod_seconds=0.5), settings=settings) as running:
+async def limited(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    async with configured_stack(tmp_path_factory.mktemp("configuration"), CONFIGURATION) as running:
         yield running
 
 
