@@ -39,22 +39,22 @@ test: $(STAMP) ## All tests, with a real control plane and NATS (about 25 min on
 test-unit: $(STAMP) ## Only the tests that need no control plane (about 2 min)
 	@$(BIN)/python -m pytest -m 'not integration' tests
 
-simulate: $(STAMP) ## Deterministic simulation: SEED=7 replays one with its story, SEEDS=3000 FIRST=1 runs a range (300 seeds: about 5 min on 2 cores)
+simulate: $(STAMP) ## Deterministic simulation: SEED=7 replays one with its story, SEEDS=3000 FIRST=1 runs a range (300 seeds: about 3 min on 2 cores)
 	@$(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300) --first $(or $(FIRST),1))
 
-simulate-mutations: $(STAMP) ## Break the protocol in thirteen ways and demand that a promise notices each (about 10 min)
+simulate-mutations: $(STAMP) ## Break the protocol in thirteen ways and demand that a promise notices each within 200 seeds (long: one that is hard to see takes all of them)
 	@$(BIN)/python -m tests.simulation.mutations
 
-chaos: $(STAMP) ## 1,000 Jobs while everything is killed, frozen, wiped, reset, filled up and upgraded, then a preemption storm (SEED=1; about 10 min)
+chaos: $(STAMP) ## 1,000 Jobs while everything is killed, frozen, wiped, reset, filled up and upgraded, then a preemption storm (SEED=1; about 7 min)
 	@$(BIN)/python -m devcluster build
 	@$(BIN)/python -m tests.chaos --seed $(or $(SEED),1)
 
-versions: $(STAMP) ## A smoke test on Kubernetes 1.34, 1.35 and 1.36 (3 min; the first time 10 min more, to build two of them)
+versions: $(STAMP) ## A smoke test on Kubernetes 1.34, 1.35 and 1.36 (1 min; the first time each is built, up to 9 min on a busy machine)
 	@$(BIN)/python -m devcluster build --kubernetes 1.34
 	@$(BIN)/python -m devcluster build --kubernetes 1.36
 	@$(BIN)/python -m pytest tests/versions/smoke.py
 
-handback: $(STAMP) ## Kueue's own controller, then Sluice, then Kueue again, on the same Jobs (3 min; the first time 4 min more, to build Kueue)
+handback: $(STAMP) ## Kueue's own controller, then Sluice, then Kueue again, on the same Jobs (1.5 min; the first time Kueue is built: 5.5 min of CPU)
 	@$(BIN)/python -m devcluster build --kueue
 	@$(BIN)/python -m pytest tests/handback/kueue.py
 

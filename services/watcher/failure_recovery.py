@@ -213,6 +213,9 @@ class FailureRecovery:
         except NotFound:
             # The node or the pod: whichever it is, the watch tells of the pod, and a node may come back.
             pass
+        except msgspec.MsgspecError as error:
+            # One node in a form that we do not know is nobody else's trouble.
+            log.warning("a node cannot be read", extra={"node": pod.spec.node_name, "why": str(error)})
         except ApiError as error:
             # A conflict is a newer state, which the watch brings.
             level = logging.DEBUG if isinstance(error, Conflict) else logging.WARNING

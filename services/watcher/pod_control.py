@@ -46,10 +46,6 @@ class PodControl(JobControl):
 
     top_level = True
 
-    def skips(self, job: Job) -> bool:
-        annotations = job.stored.object.metadata.annotations
-        return self._settings.only_pods_of_parents and not annotations.get(names.POD_SUSPENDING_PARENT)
-
     def __init__(
         self,
         store: Store,
@@ -67,6 +63,10 @@ class PodControl(JobControl):
         self._now = now
         # A pod that stands alone never comes back under its name.
         self.requeues = not settings.gates["SkipReassignmentForPodOwnedWorkloads"]
+
+    def skips(self, job: Job) -> bool:
+        annotations = job.stored.object.metadata.annotations
+        return self._settings.only_pods_of_parents and not annotations.get(names.POD_SUSPENDING_PARENT)
 
     def pods_of(self, job: Job) -> Iterator[Stored]:
         """The objects that the job is made of."""

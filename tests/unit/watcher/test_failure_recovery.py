@@ -253,5 +253,15 @@ async def test_a_pod_that_cannot_be_read_stops_nobody() -> None:
         await until(lambda: set(api.objects[PODS.plural]) == {("team", "bad")})
 
 
-async def test_the_default_wait_is_a_minute() -> None:
+async def test_a_node_that_cannot_be_read_stops_nobody() -> None:
+    api = ApiServer()
+    await api.put(NODES, {"metadata": {"name": "odd"}, "spec": {"taints": 5}})
+    await api.put(NODES, node(UNREACHABLE))
+    await api.put(PODS, manifest(metadata={"name": "a"}, spec={"nodeName": "odd"}))
+    await api.put(PODS, manifest())
+    async with recovering(api):
+        await until(lambda: set(api.objects[PODS.plural]) == {("team", "a")})
+
+
+def test_the_default_wait_is_a_minute() -> None:
     assert GRACE_S == 60.0

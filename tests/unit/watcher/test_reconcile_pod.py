@@ -1,5 +1,4 @@
-"""A plain pod import asyncio
-from its gate to its end, and every way in between, without a real cluster."""
+"""A plain pod from its gate to its end, and every way in between, without a real cluster."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterator
