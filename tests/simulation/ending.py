@@ -154,6 +154,9 @@ def _up_to_date(world: World, slot: Slot) -> bool:
     log, positions = streams.get(subjects.decisions_stream("0", state.epoch)), state.positions
     if not state.caught_up or log is None:
         return False
+    if positions.objects > streams["OBJECTS"].last:
+        # It stands where this stream has never been: it read one that is gone, and will hear of that.
+        return False
     unread = (m for m in streams["OBJECTS"].messages.values() if m.sequence > positions.objects)
     return (
         positions.decisions >= log.last

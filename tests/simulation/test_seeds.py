@@ -13,7 +13,7 @@ from tests.simulation.generators import mixed
 from tests.simulation.run import LEAST_FAULTS, LEAST_STEPS, LEAST_WORKLOADS, many, told
 from tests.simulation.simulation import simulate
 
-SEEDS = int(os.environ.get("SLUICE_SIMULATION_SEEDS", "200"))
+SEEDS = int(os.environ.get("SLUICE_SIMULATION_SEEDS", "300"))
 
 
 @pytest.mark.timeout(1800)
