@@ -211,7 +211,8 @@ async def run(arguments: argparse.Namespace, console: Console) -> int:
             return 2
         report = await measure(name, shape, target, console, arguments.count)
     else:
-        async with own_stack(shape, console, webhooks=not arguments.without_webhooks) as target:
+        webhooks = shape.webhooks if arguments.webhooks is None else arguments.webhooks
+        async with own_stack(shape, console, webhooks=webhooks) as target:
             report = await measure(name, shape, target, console, arguments.count)
     _, as_text = reports.write(report)
     plots.draw(report, as_text.parent)
@@ -274,8 +275,9 @@ def main(argv: list[str] | None = None) -> int:
         "--timeout", type=_positive, metavar="S", help="end after this many seconds, whatever the shape says"
     )
     parser.add_argument(
-        "--without-webhooks", action="store_true", help="no admission webhooks, as where Kueue's own suite is measured"
-    )
+        "--webhooks", action=argparse.BooleanOptionalAction, default=None,
+        help="whether the API server asks admission webhooks, whatever the shape says",
+    )  # fmt: skip
     other = parser.add_argument_group("another controller")
     other.add_argument("--external", type=Path, metavar="KUBECONFIG", help="start nothing; drive what runs there")
     other.add_argument("--name", default="external", help="what the report calls it")

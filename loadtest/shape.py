@@ -94,6 +94,7 @@ class Shape(_Strict, frozen=True, kw_only=True):
     clients: creations under way at once; the default is what a fast client would do, and no more than the API server takes without queueing them.
     ends: when the run is over: all items finished, or all started (Kind Workload: admitted).
     timeout_seconds: a run that takes longer has failed.
+    webhooks: whether the API server asks admission webhooks, of a stack that the tool starts itself. Kueue's own suite is measured without any.
     """
 
     title: str
@@ -104,6 +105,7 @@ class Shape(_Strict, frozen=True, kw_only=True):
     clients: Count = 64
     ends: Ending = "finished"
     timeout_seconds: Count = 600
+    webhooks: bool = True
     thresholds: tuple[Threshold, ...] = ()
 
 

@@ -43,8 +43,7 @@ async def own_stack(shape: Shape, console: Console, *, webhooks: bool = True) ->
     settings = {} if webhooks else {"SLUICE_WATCHER_MANAGE_CERTIFICATES": "false"}
     async with Stack(cluster_options(shape), console=console, services=services, settings=settings) as stack:
         if not webhooks:
-            kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations"
-            await stack.cluster.kubectl("delete", kinds, "-l", "app.kubernetes.io/part-of=sluice")
+            await _without_webhooks(stack)
 
         def processes() -> Mapping[str, int]:
             own = {name: s.process.pid for name, s in stack.services.items() if s.process.running}
@@ -66,6 +65,22 @@ async def own_stack(shape: Shape, console: Console, *, webhooks: bool = True) ->
             own=tuple(stack.services),
             monitoring=stack.nats.monitoring,
         )
+
+
+async def _without_webhooks(stack: Stack) -> None:
+    """Nobody to be asked at a write, and none to convert: each version of a kind has a cache in the API server, which has every state converted."""
+    kubectl = stack.cluster.kubectl
+    await kubectl(
+        "delete",
+        "validatingwebhookconfigurations,mutatingwebhookconfigurations",
+        "-l",
+        "app.kubernetes.io/part-of=sluice",
+    )
+    names = (await kubectl("get", "customresourcedefinitions", "--output=name")).split()
+    ours = [name for name in names if name.endswith(".kueue.x-k8s.io")]
+    await kubectl(
+        "patch", *ours, "--type=merge", "--patch", '{"spec":{"conversion":{"strategy":"None","webhook":null}}}'
+    )
 
 
 async def _restart_all(stack: Stack) -> None:

@@ -1,4 +1,8 @@
-"""CEL rules over a whole Workload: what may not change once quota is reserved or the workload is admitted."""
+"""CEL rules over a whole Workload: what may not change once quota is reserved or the workload is admitted.
+
+In each rule, what is cheap and nearly always true stands first. The API server evaluates all of them with each write of a status, and looking for a condition
+is the dear part: a tenth of its processor time under load when it stood first (docs/performance.md).
+"""
 
 from shared.api.schema_hints import Rule
 
@@ -23,20 +27,21 @@ def _same(field: str, absent: str) -> str:
 
 
 _ASSIGNMENTS = (
-    f"!{_RESERVED} || !has(self.status.admission) || "
+    "!has(self.status) || !has(self.status.admission) || "
     "(has(self.spec.podSets) ? size(self.spec.podSets) : 0) == "
-    "(has(self.status.admission.podSetAssignments) ? size(self.status.admission.podSetAssignments) : 0)",
+    "(has(self.status.admission.podSetAssignments) ? size(self.status.admission.podSetAssignments) : 0) || "
+    f"!{_RESERVED}",
     "podSetAssignments must be as many as podSets",
     ".status.admission.podSetAssignments",
 )
 _QUEUE = (
-    f"!({_WAS_RESERVED} && {_RESERVED}) || (has(self.spec.queueName) == has(oldSelf.spec.queueName) && "
-    "(!has(self.spec.queueName) || self.spec.queueName == oldSelf.spec.queueName))",
+    "(has(self.spec.queueName) == has(oldSelf.spec.queueName) && "
+    f"(!has(self.spec.queueName) || self.spec.queueName == oldSelf.spec.queueName)) || !({_WAS_RESERVED} && {_RESERVED})",
     "queueName is immutable while quota is reserved",
     ".spec.queueName",
 )
 _TIME = (
-    f"!({_WAS_ADMITTED} && {_ADMITTED}) || {_same('maximumExecutionTimeSeconds', '0')}",
+    f"{_same('maximumExecutionTimeSeconds', '0')} || !({_WAS_ADMITTED} && {_ADMITTED})",
     "maximumExecutionTimeSeconds is immutable while the workload is admitted",
     ".spec.maximumExecutionTimeSeconds",
 )
@@ -44,17 +49,17 @@ _TIME = (
 WORKLOAD_RULES: tuple[Rule, ...] = (
     _ASSIGNMENTS,
     (
-        f"!{_WAS_RESERVED} || has({_REF}) == has({_OLD_REF})",
+        f"has({_REF}) == has({_OLD_REF}) || !{_WAS_RESERVED}",
         "priorityClassRef cannot be set or removed while quota is reserved",
         ".spec.priorityClassRef",
     ),
     (
-        f"!{_WAS_RESERVED} || !({_BOTH_REFS}) || ({_REF}.group == {_OLD_REF}.group && {_REF}.kind == {_OLD_REF}.kind)",
+        f"!({_BOTH_REFS}) || ({_REF}.group == {_OLD_REF}.group && {_REF}.kind == {_OLD_REF}.kind) || !{_WAS_RESERVED}",
         "priorityClassRef group and kind are immutable while quota is reserved",
         ".spec.priorityClassRef",
     ),
     (
-        f"!{_WAS_RESERVED} || !({_BOTH_REFS}) || {_OLD_REF}.kind != 'PriorityClass' || {_REF}.name == {_OLD_REF}.name",
+        f"!({_BOTH_REFS}) || {_OLD_REF}.kind != 'PriorityClass' || {_REF}.name == {_OLD_REF}.name || !{_WAS_RESERVED}",
         "the name of a PriorityClass is immutable while quota is reserved",
         ".spec.priorityClassRef.name",
     ),
@@ -64,14 +69,14 @@ WORKLOAD_RULES: tuple[Rule, ...] = (
 V1BETA1_WORKLOAD_RULES: tuple[Rule, ...] = (
     _ASSIGNMENTS,
     (
-        f"!({_WAS_RESERVED} && {_RESERVED}) || {_same('priorityClassSource', chr(39) * 2)}",
+        f"{_same('priorityClassSource', chr(39) * 2)} || !({_WAS_RESERVED} && {_RESERVED})",
         "priorityClassSource is immutable while quota is reserved",
         ".spec.priorityClassSource",
     ),
     (
-        f"!({_WAS_RESERVED} && {_RESERVED}) || (has(self.spec.priorityClassSource) && "
+        f"{_same('priorityClassName', chr(39) * 2)} || (has(self.spec.priorityClassSource) && "
         f"self.spec.priorityClassSource == 'kueue.x-k8s.io/workloadpriorityclass') || "
-        f"{_same('priorityClassName', chr(39) * 2)}",
+        f"!({_WAS_RESERVED} && {_RESERVED})",
         "the name of a PriorityClass is immutable while quota is reserved",
         ".spec.priorityClassName",
     ),
