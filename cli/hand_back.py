@@ -82,11 +82,17 @@ async def hand_back(kubeconfig: str, namespace: str) -> HandedBack:
         try:
             await _refuse_while_active(client, namespace)
             return await _all(client)
-        except* ApiError as group:
-            raise HandBackError(str(_first(group))) from None
+        except ApiError as error:
+            raise HandBackError(str(error)) from None
+        except BaseExceptionGroup as group:
+            # Not `except*`: what is raised in one may come out in a group of its own, by version of Python.
+            first = _first(group)
+            if not isinstance(first, ApiError):
+                raise
+            raise HandBackError(str(first)) from None
 
 
-def _first(group: BaseExceptionGroup[ApiError]) -> BaseException:
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     first: BaseException = group
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]

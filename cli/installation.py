@@ -241,7 +241,9 @@ def pointed_webhooks(manifest: Manifest, wanted: Wanted, user: str) -> Manifest:
             "name": names.NOT_THE_WATCHER,
             "expression": f"request.userInfo.username != {msgspec.json.encode(user).decode()}",
         }
-        changed = {**webhook, "clientConfig": _client_config(webhook, wanted), "matchConditions": [condition]}
+        others = [c for c in webhook.get("matchConditions", ()) if c["name"] != names.NOT_THE_WATCHER]
+        conditions = [condition, *others]
+        changed = {**webhook, "clientConfig": _client_config(webhook, wanted), "matchConditions": conditions}
         if "namespaceSelector" in webhook:
             changed["namespaceSelector"] = msgspec.to_builtins(wanted.managed_namespaces)
         webhooks.append(changed)

@@ -10,6 +10,7 @@ import base64
 import contextlib
 import ssl
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ class Admission:
         self.port = free_ports(1)[0]
         self.certificate = Certificate(FromSecret(webhook, NAMESPACE, SECRET), refresh_s=0.05)
         self._reader = webhook
+        self.asked: Counter[str] = Counter()
+        """Reviews so far, by the last word of their path."""
         self._handlers: dict[str, Handler] = {}
         self.use(DEFAULT_GATES)
         seconds = Histogram("seconds", "Of reviews.", ("path", "allowed"), registry=CollectorRegistry())
@@ -68,6 +71,7 @@ class Admission:
 
     def _route(self, path: str) -> Handler:
         async def answer(request: Request) -> Verdict:
+            self.asked[path.rsplit("-", 1)[-1]] += 1
             return await self._handlers[path](request)
 
         return answer

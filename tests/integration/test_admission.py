@@ -159,6 +159,60 @@ async def test_a_workload_is_validated_in_its_status_too(admission: Admission) -
         await admission.admin.patch(WORKLOADS, "default", "admitted", status, subresource="status")
 
 
+async def _status(server: Admission, name: str, **changed: object) -> int:
+    """Patches a Workload's status; how often the webhook was asked about it."""
+    before = server.asked["workload"]
+    patch = msgspec.json.encode({"status": changed})
+    await server.admin.patch(WORKLOADS, "default", name, patch, subresource="status")
+    return server.asked["workload"] - before
+
+
+def _condition(type_: str, status: str) -> Document:
+    return {
+        "type": type_,
+        "status": status,
+        "reason": "Tested",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+
+async def test_the_webhook_is_asked_about_a_status_only_where_the_schema_cannot_judge_it(admission: Admission) -> None:
+    template = job("any")["spec"]["template"]
+    workload = named("Workload", "stepwise", podSets=[{"name": "main", "count": 2, "template": template}])
+    before = admission.asked["workload"]
+    await admission.create(WORKLOADS, workload, namespace="default")
+    assert admission.asked["workload"] - before == 1  # no pod set has a minCount: nothing to default
+    admitted = {"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "count": 2, "flavors": {"cpu": "rf"}}]}
+
+    assert await _status(admission, "stepwise", conditions=[_condition("PodsReady", "False")]) == 0
+    with pytest.raises(Refused, match=r"status\.admission: Required value"):
+        await _status(admission, "stepwise", conditions=[_condition("QuotaReserved", "True")])
+    reserved = [_condition("QuotaReserved", "True")]
+    assert await _status(admission, "stepwise", conditions=reserved, admission=admitted) == 1
+    assert await _status(admission, "stepwise", conditions=[*reserved, _condition("Finished", "True")]) == 0
+    with pytest.raises(Refused, match=r"status\.admission: Invalid value"):
+        await _status(admission, "stepwise", admission={**admitted, "clusterQueue": "other"})
+    assert await _status(admission, "stepwise", reclaimablePods=[{"name": "main", "count": 1}]) == 1
+    with pytest.raises(Refused, match=r"reclaimablePods\[main\].count: Invalid value"):
+        await _status(admission, "stepwise", reclaimablePods=[{"name": "main", "count": 0}])
+    check: Document = {"name": "c", "state": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    check["podSetUpdates"] = [{"name": "other"}]
+    with pytest.raises(Refused, match=r"podSetUpdates\[0\]\.name: Unsupported value"):
+        await _status(admission, "stepwise", admissionChecks=[check])
+    released = [_condition("QuotaReserved", "False")]
+    assert await _status(admission, "stepwise", conditions=released, admission=None) == 0
+
+
+async def test_a_pod_set_with_a_least_count_is_asked_about(admission: Admission) -> None:
+    template = job("any")["spec"]["template"]
+    pod_set = {"name": "main", "count": 2, "minCount": 1, "template": template}
+    before = admission.asked["workload"]
+    made = await admission.create(WORKLOADS, named("Workload", "variable", podSets=[pod_set]), namespace="default")
+    assert admission.asked["workload"] - before == 2
+    assert made["spec"]["podSets"][0]["minCount"] == 1
+
+
 async def test_a_change_of_a_valid_object_passes(admission: Admission) -> None:
     await admission.create(CLUSTER_QUEUES, cluster_queue("changing"))
     held = msgspec.json.decode(
