@@ -365,6 +365,9 @@ def plan_preempt(
         return Refusal("the workload has changed since it was decided about")
     if not _waits(decision, preemptor):
         return Refusal("the preemptor is gone, or does not want quota any more")
+    if decision.eviction == names.REASON_PREEMPTED and preemptor is not None and is_reserved(preemptor):
+        # Decided on later, out of quota that others gave back, and written sooner: lanes do not wait for each other.
+        return Refusal("the preemptor has got its quota without it")
     return transitions.evict(
         workload.status,
         decision.eviction,

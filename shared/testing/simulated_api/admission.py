@@ -20,6 +20,7 @@ from shared.kube.errors import ApiError, Invalid, ServerTimeout, error_of
 from shared.kube.resources import NAMESPACES, Resource
 from shared.kube.transport import Request
 from shared.testing.simulated_api.json_patch import apply_json_patch
+from shared.testing.simulated_api.match_conditions import MATCH_CONDITIONS, MatchCondition
 from shared.testing.simulated_api.storage import Storage
 
 Review = Callable[[bytes], Awaitable[bytes]]
@@ -41,6 +42,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     mutating: bool = False
     failure_policy: str = "Fail"
     skipped_users: frozenset[str] = frozenset()
+    conditions: tuple[MatchCondition, ...] = ()
     namespaces: LabelSelector = LabelSelector()
     timeout_s: float = _DEFAULT_TIMEOUT_S
 
@@ -70,6 +72,7 @@ def webhooks_of(configuration: JsonObject, respond: Respond) -> list[Webhook]:
     for entry in items(configuration, "webhooks"):
         path = text(entry, "clientConfig", "service", "path")
         rules = items(entry, "rules")
+        skipped, conditions = _conditions(items(entry, "matchConditions"))
         found.append(
             Webhook(
                 name=text(entry, "name"),
@@ -78,7 +81,8 @@ def webhooks_of(configuration: JsonObject, respond: Respond) -> list[Webhook]:
                 operations=frozenset(str(one) for rule in rules for one in _list(rule, "operations")),
                 mutating=configuration.get("kind") == "MutatingWebhookConfiguration",
                 failure_policy=text(entry, "failurePolicy") or "Fail",
-                skipped_users=frozenset(_skipped(text(one, "expression")) for one in items(entry, "matchConditions")),
+                skipped_users=skipped,
+                conditions=conditions,
                 namespaces=msgspec.convert(section(entry, "namespaceSelector"), LabelSelector),
                 timeout_s=float(str(entry.get("timeoutSeconds") or _DEFAULT_TIMEOUT_S)),
             )
@@ -122,6 +126,8 @@ async def admitted(
 ) -> JsonObject:
     """The object as the webhooks leave it. Raises the ApiError of a refusal or of a webhook that fails."""
     for webhook in webhooks:
+        if not all(asks(operation, old, new) for asks in webhook.conditions):
+            continue
         body = _review(request, old, new, operation=operation, user=user, groups=groups, uid=uid)
         try:
             async with asyncio.timeout(webhook.timeout_s):
@@ -181,11 +187,19 @@ def _at(path: str, respond: Respond) -> Review:
     return review
 
 
-def _skipped(expression: str) -> str:
-    match = _NOT_USER.fullmatch(expression)
-    if match is None:
-        raise ValueError(f"only conditions on the user name are simulated, not {expression!r}")
-    return match[1]
+def _conditions(entries: Iterable[JsonObject]) -> tuple[frozenset[str], tuple[MatchCondition, ...]]:
+    """Users that are not asked about, and the questions that are simulated by name."""
+    users: set[str] = set()
+    conditions: list[MatchCondition] = []
+    for entry in entries:
+        name, expression = text(entry, "name"), text(entry, "expression")
+        if (user := _NOT_USER.fullmatch(expression)) is not None:
+            users.add(user[1])
+        elif (condition := MATCH_CONDITIONS.get(name)) is not None:
+            conditions.append(condition)
+        else:
+            raise ValueError(f"match condition {name!r} is not simulated: {expression!r}")
+    return frozenset(users), tuple(conditions)
 
 
 def _list(rule: JsonObject, key: str) -> list[object]:

@@ -226,6 +226,15 @@ async def test_nobody_is_evicted_for_a_preemptor_that_is_gone(
     assert (last.gone, last.version) == (False, int(world.workload()["metadata"]["resourceVersion"]))
 
 
+async def test_nobody_is_evicted_for_a_preemptor_that_has_got_its_quota_meanwhile(world: World) -> None:
+    await world.decide(world.admit())
+    preempt = world.preempt()
+    world.edit("workload", "p", lambda found: found["status"].update(conditions=[condition("QuotaReserved")]))
+    await world.decide(preempt)
+    assert statuses(world)[-1] == ("rejected", "the preemptor has got its quota without it")
+    assert world.condition("Evicted") is None
+
+
 async def test_a_preemptor_that_was_deleted(world: World) -> None:
     await world.decide(world.admit())
     preempt = world.preempt()

@@ -1,0 +1,39 @@
+"""The match conditions of the shipped webhooks, which the API server evaluates as CEL: the same questions in Python, by the name of the condition.
+
+That both answer alike is what `tests/integration/test_admission.py` and `tests/unit/testing/test_match_conditions.py` ask of the same writes.
+"""
+
+from collections.abc import Callable, Mapping
+
+from shared.jobs.manifest import JsonObject, items, section
+
+MatchCondition = Callable[[str, JsonObject | None, JsonObject], bool]
+"""(operation, object before, object after) -> whether the webhook is asked."""
+
+_JUDGED = ("reclaimablePods", "admissionChecks", "clusterName")
+
+
+def _something_to_default(_operation: str, _old: JsonObject | None, new: JsonObject) -> bool:
+    return any("minCount" in pod_set for pod_set in items(new, "spec", "podSets"))
+
+
+def _more_than_conditions(operation: str, old: JsonObject | None, new: JsonObject) -> bool:
+    if operation == "CREATE" or old is None:
+        return True
+    if new.get("spec") != old.get("spec"):
+        return True
+    if section(new, "metadata").get("annotations") != section(old, "metadata").get("annotations"):
+        return True
+    status, before = section(new, "status"), section(old, "status")
+    if "admission" in status:
+        asked = status["admission"] != before.get("admission")
+    else:
+        conditions = items(status, "conditions")
+        asked = any(c.get("type") == "QuotaReserved" and c.get("status") == "True" for c in conditions)
+    return asked or any(status.get(field) != before.get(field) for field in _JUDGED)
+
+
+MATCH_CONDITIONS: Mapping[str, MatchCondition] = {
+    "something-to-default": _something_to_default,
+    "more-than-conditions": _more_than_conditions,
+}
