@@ -5,6 +5,7 @@ Where OpenSSL as Python has it cannot do what was asked for, the service says so
 
 from __future__ import annotations
 
+import platform
 import ssl
 
 from shared.config.configuration import Tls
@@ -33,6 +34,6 @@ def server_context(tls: Tls) -> ssl.SSLContext:
             context.set_ecdh_curve(CURVES[curve])
         except (ssl.SSLError, ValueError) as error:
             raise SettingsError(
-                f"tls.curvePreferences: {ssl.OPENSSL_VERSION} has no {CURVES[curve]} ({curve})"
+                f"tls.curvePreferences: Python {platform.python_version()} with {ssl.OPENSSL_VERSION} cannot use {CURVES[curve]} ({curve})"
             ) from error
     return context
