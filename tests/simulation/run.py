@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from shared.runtime.collector import expect_large_state
 from tests.simulation.generators import mixed
 from tests.simulation.progress import shown
 from tests.simulation.scenario import Scenario
@@ -37,9 +38,12 @@ def many(first: int, count: int, processes: int) -> Iterator[Report]:
     """Run a range, in the order in which they end."""
     seeds = range(first, first + count)
     if processes <= 1:
+        expect_large_state()
         yield from map(one, seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=200) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    # A seed is a second of much garbage that goes by itself: looking for cycles in between was a tenth of it.
+    with spawn.Pool(processes, initializer=expect_large_state, maxtasksperchild=200) as pool:
         yield from pool.imap_unordered(one, seeds)
 
 
