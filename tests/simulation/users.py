@@ -106,7 +106,10 @@ class Users:
             return
         self._delete(resource, key)
         namespace, name = key.split("/")
-        while (found := find(self._api, resource, namespace, name)) and found["metadata"]["uid"] == old.uid:
+        while True:
+            found = find(self._api, resource, namespace, name)
+            if found is None or found["metadata"]["uid"] != old.uid:
+                break
             await asyncio.sleep(_LOOK_S)
         self._wanted(where, await self._create(resource, old.manifest), old.runs_s, old.manifest)
 
