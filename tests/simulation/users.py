@@ -196,6 +196,17 @@ class Users:
             await asyncio.sleep(for_s)
             self._patch(CLUSTER_QUEUES, f"/{name}", {"spec": {"resourceGroups": before}})
 
+    async def on_its_own(self, name: str, cpu: int) -> None:
+        """Out of its cohort, with this much of every flavor and nothing from anybody else."""
+        found = find(self._api, CLUSTER_QUEUES, "", name)
+        if found is not None:
+            groups: list[Manifest] = msgspec.json.decode(msgspec.json.encode(found["spec"]["resourceGroups"]))
+            for resource in (r for g in groups for f in g["flavors"] for r in f["resources"]):
+                resource.pop("borrowingLimit", None)
+                resource.pop("lendingLimit", None)
+                resource["nominalQuota"] = str(cpu)
+            self._patch(CLUSTER_QUEUES, f"/{name}", {"spec": {"cohortName": None, "resourceGroups": groups}})
+
     async def move_queue(self, name: str, cohort: str) -> None:
         """Another cohort, or none."""
         if cohort:
