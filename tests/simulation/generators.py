@@ -18,8 +18,9 @@ from tests.simulation.scenario import CHECK, NAMESPACES, PROVISIONING, SERVICES,
 WORKLOADS = 200
 TOGETHER = 5
 """How many are asked for in one moment."""
-MEANWHILE = 20
-"""How many come for another queue while one waits for its quota."""
+THIRSTY, MEANWHILE = 4, 20
+"""How many come for a queue without quota, and for another one meanwhile."""
+DROUGHT_S = 8.0
 COHORTS = ("north", "south")
 PRIORITIES = {"low": 10, "high": 100}
 
@@ -242,11 +243,14 @@ def queue_deletion(load: Load) -> None:
 
 def drought(load: Load, draw: Random, slots: list[str]) -> tuple[Step, ...]:
     """A queue on its own without any quota, until all its workloads are parked and none is left whose end could wake them; then one edit, which comes while
-    the schedulers are busy with another queue and wait for slow answers. The faults that go with it."""
+    the schedulers are busy with another queue and wait for slow answers. It comes when all other faults are over: nobody who starts anew would miss it.
+    The faults that go with it."""
     name, other = draw.sample(load.cluster.queues, 2)
-    again = load.active_s - draw.uniform(0.5, 2.5)
-    load.at(again - draw.uniform(3.0, 8.0), "on_its_own", name, 0)
+    again = load.active_s + draw.uniform(4.0, 6.0)
+    load.at(load.active_s - draw.uniform(0.0, 2.0), "on_its_own", name, 0)
     load.at(again, "on_its_own", name, max(6, load.cluster.quota[name]))
+    for i in range(THIRSTY):
+        load.workload(load.active_s + 0.1 * i, local=(NAMESPACES[0], f"lq-{name}"))
     for i in range(MEANWHILE):
         load.workload(again - 1.0 + 2.0 * i / MEANWHILE, local=(NAMESPACES[0], f"lq-{other}"))
     schedulers = [slot for slot in slots if slot.startswith("scheduler")]
@@ -287,6 +291,7 @@ def mixed(seed: int) -> Scenario:
     if dry.random() < 0.4:
         plan += drought(load, dry, slots)
         troubles.append("drought")
+        active_s += DROUGHT_S
     return Scenario(
         seed=seed,
         name=" + ".join([kind, *troubles]),
