@@ -45,7 +45,7 @@ def test_what_is_not_caught_says_how_much_was_tried() -> None:
 def test_a_mutation_is_caught_by_a_promise_with_a_name(mutation: str) -> None:
     found = next(one for seed in range(1, 20) if (one := tried(mutation, seed)).promise)
     assert found.promise != NO_CRASH
-    assert found.altered
+    assert found.altered > 0
 
 
 def test_there_are_as_many_as_were_asked_for() -> None:
