@@ -146,7 +146,6 @@ class Fold:
 
     def _cluster_queue(self, name: ObjectName, new: Object | None) -> None:
         world = self.world
-        old_tree = world.forest.tree_of(name.key) if world.forest.has_cluster_queue(name.key) else ()
         if isinstance(new, ClusterQueue):
             try:
                 world.set_cluster_queue(new)
@@ -157,13 +156,9 @@ class Fold:
                 )
         else:
             world.remove_cluster_queue(name.key)
-        # A queue that leaves its tree takes its usage along: what is parked there may fit now.
-        for queue in old_tree:
-            world.request_retry(queue)
 
     def _cohort(self, name: ObjectName, new: Object | None) -> None:
         world = self.world
-        old_tree = world.forest.members_of_cohort_tree(name.key)
         if isinstance(new, Cohort):
             try:
                 world.set_cohort(new)
@@ -172,8 +167,6 @@ class Fold:
                 world.set_cohort(msgspec.structs.replace(new, groups=(), fair_weight="1"))
         else:
             world.remove_cohort(name.key)
-        for queue in old_tree:
-            world.request_retry(queue)
 
     def _local_queue(self, name: ObjectName, new: LocalQueue) -> None:
         try:

@@ -22,9 +22,11 @@ from tests.simulation.invariants import (
     ALL_SETTLED,
     FOLDING_AGAIN,
     NOTHING_LOST,
+    OBJECTS_TRUE,
     PENDING_THAT_FITS,
     SOUND_STATE,
 )
+from tests.simulation.mirror import stale
 from tests.simulation.scenario import Manifest, every, find
 
 if TYPE_CHECKING:
@@ -76,7 +78,10 @@ def unfinished(world: World) -> list[Unfinished]:
         else:
             found += _waits(world, workload, wanted.key)
     found += [(ALL_SETTLED, f"{what} has no outcome", ()) for what in world.invariants.unsettled()]
-    return found
+    # Dear, and nothing that could be said while all is still on its way.
+    return found or [
+        (OBJECTS_TRUE, f"{name.kind} {name.key}: {why}", (name.key,)) for name, why in stale(world.api, world.broker)
+    ]
 
 
 def _by_owner(world: World) -> dict[str, Manifest]:

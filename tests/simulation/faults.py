@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shared.testing.simulated_api import Call, Fault, Late, Refuse, TimeOut
 from shared.testing.simulated_bus import Fault as BusFault
 from shared.testing.simulated_bus import Publish
+from tests.simulation import reactions
 from tests.simulation.scenario import Step
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def plan(draw: Random, active_s: float, slots: tuple[str, ...]) -> tuple[Step, .
         kind = draw.choices(kinds, weights)[0]
         at = round(draw.uniform(1.5, active_s - 2.0), 3)
         steps.append(Step(at, kind, _DRAW[kind](draw, slots)))
+    steps += reactions.plan(draw, active_s)
     return tuple(sorted(steps, key=lambda step: step.at))
 
 
@@ -192,7 +194,7 @@ def _restart_api(world: World, seconds: float) -> None:
 
 
 def _draw_publish(draw: Random, _: tuple[str, ...]) -> tuple[Any, ...]:
-    how = draw.choice(("lose", "lose_ack", "lose_ack", "twice", "twice", "break_before", "break_after"))
+    how = draw.choice(("lose", "lose_ack", "lose_ack", "twice", "twice", "break_before", "break_after", "break_late"))
     return how, draw.choice(STREAMS), draw.randrange(1, 4)
 
 
@@ -202,6 +204,7 @@ _COUNTED_AS = {
     "twice": "duplicate",
     "break_before": "connection dropped",
     "break_after": "connection dropped",
+    "break_late": "publish arrives late",
     "full": "stream full",
 }
 
@@ -388,4 +391,5 @@ _DO: dict[str, Callable[..., None]] = {
     "restart_bus": _restart_bus,
     "stall_bus": _stall_bus,
     "call": _call,
+    **reactions.DO,
 }

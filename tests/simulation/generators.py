@@ -18,6 +18,9 @@ from tests.simulation.scenario import CHECK, NAMESPACES, PROVISIONING, SERVICES,
 WORKLOADS = 200
 TOGETHER = 5
 """How many are asked for in one moment."""
+THIRSTY, MEANWHILE = 4, 20
+"""How many come for a queue without quota, and for another one meanwhile."""
+DROUGHT_S = 8.0
 COHORTS = ("north", "south")
 PRIORITIES = {"low": 10, "high": 100}
 
@@ -238,6 +241,22 @@ def queue_deletion(load: Load) -> None:
                 pass
 
 
+def drought(load: Load, draw: Random, slots: list[str]) -> tuple[Step, ...]:
+    """A queue on its own without any quota, until all its workloads are parked and none is left whose end could wake them; then one edit, which comes while
+    the schedulers are busy with another queue and wait for slow answers. It comes when all other faults are over: nobody who starts anew would miss it.
+    The faults that go with it."""
+    name, other = draw.sample(load.cluster.queues, 2)
+    again = load.active_s + draw.uniform(4.0, 6.0)
+    load.at(load.active_s - draw.uniform(0.0, 2.0), "on_its_own", name, 0)
+    load.at(again, "on_its_own", name, max(6, load.cluster.quota[name]))
+    for i in range(THIRSTY):
+        load.workload(load.active_s + 0.1 * i, local=(NAMESPACES[0], f"lq-{name}"))
+    for i in range(MEANWHILE):
+        load.workload(again - 1.0 + 2.0 * i / MEANWHILE, local=(NAMESPACES[0], f"lq-{other}"))
+    schedulers = [slot for slot in slots if slot.startswith("scheduler")]
+    return tuple(Step(round(again - 1.0, 3), "slow_link", (slot, "bus", 0.4, 2.5)) for slot in schedulers)
+
+
 LOADS: dict[str, Callable[[Load, int], None]] = {"steady": steady, "burst": burst, "storm": storm}
 TROUBLES: dict[str, Callable[[Load], None]] = {
     "quota edits": quota_edits,
@@ -267,12 +286,18 @@ def mixed(seed: int) -> Scenario:
     slots += ["preemptor-1"] if draw.random() < 0.1 else []
     if not (cluster.checked and cluster.check == PROVISIONING):
         slots.remove("provisioning_request-0")
+    plan = faults.plan(Random(f"faults {seed}"), active_s, tuple(slots))
+    dry = Random(f"drought {seed}")
+    if dry.random() < 0.4:
+        plan += drought(load, dry, slots)
+        troubles.append("drought")
+        active_s += DROUGHT_S
     return Scenario(
         seed=seed,
         name=" + ".join([kind, *troubles]),
         setup=setup,
         load=tuple(sorted(load.steps, key=lambda step: step.at)),
-        faults=faults.plan(Random(f"faults {seed}"), active_s, tuple(slots)),
+        faults=tuple(sorted(plan, key=lambda step: step.at)),
         slots=tuple(slots),
         active_s=active_s,
         max_unsettled=draw.choice((512, 512, 8, 3)),

@@ -23,7 +23,7 @@ from shared.api import names
 from shared.api.quantity import request_units
 from shared.events import decisions, objects, outcomes, subjects
 from shared.events.decisions import Admit, Batch, DecisionId, EpochOpened, Preempt
-from shared.events.objects import ClusterQueue, Cohort
+from shared.events.objects import ClusterQueue, Cohort, Workload
 from shared.events.outcomes import DecisionOutcome
 from shared.kube.resources import CLUSTER_QUEUES, COHORTS
 from shared.testing.simulated_api import Commit, SimulatedApi
@@ -31,11 +31,14 @@ from shared.testing.simulated_bus import StoredMessage
 from tests.simulation.quota import FlavorResource, Forest
 from tests.simulation.scenario import Manifest, every
 from tests.simulation.story import Story
+from tests.simulation.turns import Turns
 
 QUOTA_AT_DECISION = "quota at decision"
 QUOTA_HELD = "quota held"
 ADMITTED_BY_A_DECISION = "admitted by one decision"
 ADMITTED_ONCE = "admitted once at a time"
+DECIDED_ONCE = "one open admission in the log"
+DECIDED_ABOUT = "written on the state decided about"
 ONE_OUTCOME = "one outcome"
 TRUE_OUTCOME = "an outcome is true"
 STARTED_ADMITTED = "started for an admission"
@@ -47,6 +50,7 @@ SOUND_STATE = "kept state is sound"
 PENDING_THAT_FITS = "pending that fits is admitted"
 NOTHING_LOST = "nothing lost"
 ALL_SETTLED = "everything settles"
+OBJECTS_TRUE = "OBJECTS holds what is there"
 SHARED_UNCHANGED = "a message stays as it was sent"
 NO_CRASH = "no crash"
 
@@ -184,6 +188,7 @@ class Invariants:
         self._now_is: tuple[Forest, dict[str, tuple[str, int]]] | None = None
         self._cut_short = False
         """The log has lost entries: all that is appended to it is void."""
+        self._turns = Turns()
         self._versions = [_Versions()]
         """A reader may still stand in what is no more: all since the epoch opened, newest first."""
         self._last: dict[str, int] = {}
@@ -243,6 +248,9 @@ class Invariants:
             self._admissions[known.job_uid or uid] += 1
         known.admitted = names.ADMITTED in true
         known.evicted = names.EVICTED in true
+        self._turns.committed(
+            uid, int(commit.version), (metadata.get("generation", 1), bool(known.queue), known.evicted)
+        )
 
     def _let_go(self, known: _Known) -> None:
         for cell, amount in known.usage.items():
@@ -267,14 +275,12 @@ class Invariants:
         )
         if twin:
             self.violated(ADMITTED_ONCE, f"{known.key} and {twin.key} of one job both hold quota", known.key, twin.key)
-        found = next(
-            (
-                d
-                for d in self._admits[known.uid]
-                if d.counts and not d.landed and d.decision.cluster_queue == queue and d.usage == usage
-            ),
-            None,
-        )
+        open_ = [
+            d
+            for d in self._admits[known.uid]
+            if d.counts and not d.landed and d.decision.cluster_queue == queue and d.usage == usage
+        ]
+        found = next((d for d in open_ if self._is_about(d)), open_[0] if open_ else None)
         if found is None:
             seen = [f"{d.id} {d.outcome.status if d.outcome else ''}" for d in self._admits[known.uid]]
             why = (
@@ -284,6 +290,9 @@ class Invariants:
             return
         found.landed = True
         self._count(found, False)
+        if not self._is_about(found):
+            why = f"{found.id} admitted {known.key} in another state than the one it was taken about"
+            self.violated(DECIDED_ABOUT, why, known.key)
         if found.excess:
             self.violated(QUOTA_AT_DECISION, f"{found.id} admitted {known.key}: {found.excess}", known.key)
         self._check_held(known, found)
@@ -325,10 +334,23 @@ class Invariants:
         if not evicted or known.evicted:
             return
         self.evictions += 1
+        if preempted and commit.user == self._gateway:
+            self._check_preempted(known)
         if preempted and commit.user == self._gateway and known.key in self._nobody:
             sent = self._nobody.pop(known.key)
             why = f"{known.key} was evicted by a write of {sent:.3f} s, when the gateway knew that nobody waits for its quota"
             self.violated(EVICTED_FOR_SOMEBODY, why, known.key)
+
+    def _check_preempted(self, known: _Known) -> None:
+        open_ = [d for d in self._preempts[known.key] if d.outcome is None and d.id.epoch == self._epoch]
+        if open_ and not any(self._is_about(d) for d in open_):
+            ids = ", ".join(str(d.id) for d in open_)
+            why = f"{known.key} was evicted in another state than {ids} was taken about"
+            self.violated(DECIDED_ABOUT, why, known.key)
+
+    def _is_about(self, decided: _Decided) -> bool:
+        """Is its workload still in the state that it was taken about?"""
+        return self._turns.is_about(decided.decision.uid, decided.decision.incarnation)
 
     def _job(self, old: Manifest | None, new: Manifest, user: str) -> None:
         uid = new["metadata"]["uid"]
@@ -369,6 +391,9 @@ class Invariants:
             self._lost(message)
         if message.stream == "OBJECTS":
             self._versions[0].stored(message)
+            found = objects.codec.decode(message.payload)
+            if isinstance(found, Workload):
+                self._turns.stored(found)
         elif message.stream.startswith("DECISIONS"):
             entry = decisions.codec.decode(message.payload)
             if isinstance(entry, EpochOpened):
@@ -440,6 +465,10 @@ class Invariants:
                     cell = (pod_set.flavors.get(resource, ""), resource)
                     usage[cell] = usage.get(cell, 0) + amount
             decided = self._decided[id_] = _Decided(id_, decision, {}, usage)
+            twin = next((d for d in self._admits[decision.uid] if d.counts and not d.lost), None)
+            if twin is not None and not self._cut_short:
+                why = f"{id_} admits {decision.key}, of which {twin.id} is not settled"
+                self.violated(DECIDED_ONCE, why, decision.key)
             self._admits[decision.uid].append(decided)
             self._count(decided, True)
             position = batch.positions.objects

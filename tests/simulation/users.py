@@ -29,15 +29,17 @@ _RESOURCES: dict[str, Resource] = {
 }
 _OF_KIND = {"job": JOBS, "workload": WORKLOADS}
 _PAUSE_S = 0.25
+_LOOK_S = 0.01
 
 
 class Wanted(msgspec.Struct):
-    """A job, or a workload without one, that somebody asked for. `runs_s`: how long its pods need; `gone`: nobody wants it any more; `done`: it has
-    run to its end."""
+    """A job, or a workload without one, that somebody asked for with `manifest`. `runs_s`: how long its pods need; `gone`: nobody wants it any more;
+    `done`: it has run to its end."""
 
     uid: str
     key: str
     runs_s: float
+    manifest: Manifest
     gone: bool = False
     done: bool = False
 
@@ -62,19 +64,20 @@ class Users:
     async def create_job(self, manifest: Manifest, runs_s: float) -> None:
         """Ask for a Job."""
         made = await self._create(JOBS, manifest)
-        self._wanted(self.jobs, made, runs_s)
+        self._wanted(self.jobs, made, runs_s, manifest)
 
     async def create_workload(
         self, namespace: str, name: str, queue: str, cpu: str, pods: int, priority: int, runs_s: float
     ) -> None:
         """Bring a Workload along that no job of ours stands behind."""
-        made = await self._create(WORKLOADS, bare_workload(namespace, name, queue, cpu, pods, priority))
-        self._wanted(self.workloads, made, runs_s)
+        manifest = bare_workload(namespace, name, queue, cpu, pods, priority)
+        made = await self._create(WORKLOADS, manifest)
+        self._wanted(self.workloads, made, runs_s, manifest)
 
-    def _wanted(self, where: dict[str, Wanted], made: Manifest, runs_s: float) -> None:
+    def _wanted(self, where: dict[str, Wanted], made: Manifest, runs_s: float, manifest: Manifest) -> None:
         metadata = made["metadata"]
         key = f"{metadata['namespace']}/{metadata['name']}"
-        wanted = Wanted(metadata["uid"], key, runs_s)
+        wanted = Wanted(metadata["uid"], key, runs_s, manifest)
         where[wanted.uid] = self._by_key[key] = wanted
         if key in self._cancelled:
             self._delete(_RESOURCES[made["kind"]], key)
@@ -94,6 +97,21 @@ class Users:
             return
         wanted.gone = True
         self._do(lambda: self._api.delete(resource, *key.split("/"), propagation="Background", user="user"))
+
+    async def replace(self, kind: str, key: str) -> None:
+        """The same once more under the same name as soon as the old one is gone, as `kubectl replace --force` does it."""
+        resource, where = _OF_KIND[kind], self.jobs if kind == "job" else self.workloads
+        old = self._by_key.get(key)
+        if old is None or old.gone or old.done:
+            return
+        self._delete(resource, key)
+        namespace, name = key.split("/")
+        while True:
+            found = find(self._api, resource, namespace, name)
+            if found is None or found["metadata"]["uid"] != old.uid:
+                break
+            await asyncio.sleep(_LOOK_S)
+        self._wanted(where, await self._create(resource, old.manifest), old.runs_s, old.manifest)
 
     async def delete_workload_of(self, key: str) -> None:
         """Delete the Workload of a job that goes on."""
@@ -168,6 +186,26 @@ class Users:
             if "lendingLimit" in limits:
                 limits["lendingLimit"] = str(min(int(limits["lendingLimit"]), cpu))
             self._patch(CLUSTER_QUEUES, f"/{name}", {"spec": {"resourceGroups": groups}})
+
+    async def dip_quota(self, name: str, for_s: float) -> None:
+        """No quota at all for the first flavor, and what it was before."""
+        found = find(self._api, CLUSTER_QUEUES, "", name)
+        if found is not None:
+            before: list[Manifest] = msgspec.json.decode(msgspec.json.encode(found["spec"]["resourceGroups"]))
+            await self.set_quota(name, 0)
+            await asyncio.sleep(for_s)
+            self._patch(CLUSTER_QUEUES, f"/{name}", {"spec": {"resourceGroups": before}})
+
+    async def on_its_own(self, name: str, cpu: int) -> None:
+        """Out of its cohort, with this much of every flavor and nothing from anybody else."""
+        found = find(self._api, CLUSTER_QUEUES, "", name)
+        if found is not None:
+            groups: list[Manifest] = msgspec.json.decode(msgspec.json.encode(found["spec"]["resourceGroups"]))
+            for resource in (r for g in groups for f in g["flavors"] for r in f["resources"]):
+                resource.pop("borrowingLimit", None)
+                resource.pop("lendingLimit", None)
+                resource["nominalQuota"] = str(cpu)
+            self._patch(CLUSTER_QUEUES, f"/{name}", {"spec": {"cohortName": None, "resourceGroups": groups}})
 
     async def move_queue(self, name: str, cohort: str) -> None:
         """Another cohort, or none."""

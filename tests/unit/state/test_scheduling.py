@@ -282,6 +282,15 @@ def test_nothing_wakes_what_nothing_helped(life: Life) -> None:
     assert life.parked("ns/parked")
 
 
+def test_a_status_of_a_queue_wakes_nobody(life: Life) -> None:
+    """It is written every few seconds, and all that is parked in the tree would be looked at again each time."""
+    life.put(reserved(workload("a", "2")))
+    life.park()
+    life.put(cluster_queue("cq", status_pending=1, status_reserving=1))
+    life.state.world.flush_retries(NOW)
+    assert life.parked("ns/parked")
+
+
 # --- decisions and outcomes ----------------------------------------------------------------------------------------
 
 

@@ -199,6 +199,20 @@ async def test_a_victim_may_be_evicted_as_its_own_admission_has_left_it(world: W
     assert world.condition("Evicted") == ("True", "Preempted")
 
 
+async def test_a_victim_that_was_released_and_admitted_again_is_not_evicted(world: World) -> None:
+    await world.decide(world.admit())
+    preempt = world.preempt()
+
+    def admitted_again(document: dict[str, Any]) -> None:
+        count = {"reason": "Preempted", "underlyingCause": "", "count": 1}
+        document["status"]["schedulingStats"] = {"evictions": [count]}
+
+    world.edit("workload", "w", admitted_again)
+    await world.decide(preempt)
+    assert statuses(world)[-1] == ("rejected", "the workload has changed since it was decided about")
+    assert world.condition("Evicted") is None
+
+
 @pytest.mark.parametrize(
     "change",
     [
