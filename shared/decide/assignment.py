@@ -120,7 +120,11 @@ class PodSetResult(msgspec.Struct, frozen=True):
         """The worst over its resources."""
         if self.failed or self.error is not None:
             return Mode.NO_FIT
-        return min((api_mode(choice.mode) for choice in self.flavors.values()), default=Mode.FIT)
+        worst = GranularMode.FIT
+        for choice in self.flavors.values():
+            if choice.mode < worst:
+                worst = choice.mode
+        return api_mode(worst)
 
     def no_fit_reason(self) -> str:
         """Why it does not fit: the least severe reason per group, then the most severe group; empty if no attempt says."""
@@ -146,12 +150,12 @@ class Assignment(msgspec.Struct, frozen=True):
     @property
     def mode(self) -> Mode:
         """The worst over the pod sets."""
-        return min((pod_set.mode for pod_set in self.pod_sets), default=Mode.FIT)
+        return min([pod_set.mode for pod_set in self.pod_sets], default=Mode.FIT)
 
     @property
     def level(self) -> int:
         """Borrowing level: the largest over pod sets and resources."""
-        return max((choice.level for pod_set in self.pod_sets for choice in pod_set.flavors.values()), default=0)
+        return max([choice.level for pod_set in self.pod_sets for choice in pod_set.flavors.values()], default=0)
 
     def no_fit_reason(self) -> str:
         """The most severe reason over the pod sets that do not fit; may be empty."""
@@ -168,12 +172,14 @@ class Assignment(msgspec.Struct, frozen=True):
         return Admission(
             cluster_queue,
             tuple(
-                PodSetAssignment(
-                    name=pod_set.name,
-                    count=pod_set.count,
-                    flavors={resource: choice.flavor for resource, choice in pod_set.flavors.items()},
-                    usage={resource: pod_set.requests[resource] for resource in pod_set.flavors},
-                )
-                for pod_set in self.pod_sets
+                [
+                    PodSetAssignment(
+                        name=pod_set.name,
+                        count=pod_set.count,
+                        flavors={resource: choice.flavor for resource, choice in pod_set.flavors.items()},
+                        usage={resource: pod_set.requests[resource] for resource in pod_set.flavors},
+                    )
+                    for pod_set in self.pod_sets
+                ]
             ),
         )

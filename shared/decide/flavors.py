@@ -6,7 +6,7 @@ after borrowing or preemption. What preemption could give is asked of an Oracle;
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -65,6 +65,8 @@ class SearchSettings(msgspec.Struct, frozen=True, gc=False):
 
 DEFAULT_SETTINGS = SearchSettings()
 
+_HOPELESS = (GranularMode.NO_FIT, GranularMode.NO_PREEMPTION_CANDIDATES)
+
 _PREEMPTION = {
     GranularMode.NO_PREEMPTION_CANDIDATES: "no_candidates",
     GranularMode.PREEMPT: "within_cluster_queue",
@@ -105,24 +107,34 @@ def assign(
     search = _Search(queue, forest, flavors, oracle or NoPreemption(), settings, progress)
     search.allowed = info.allowed_flavors if settings.concurrent_admission else None
     search.placement, search.replaces, search.pinned = placement, replaces or {}, pinned or {}
-    found: dict[int, PodSetResult] = {}
-    for unit in _units(info.pod_sets):
-        results = search.unit(unit, [info.pod_sets[position] for position in unit])
-        found.update(zip(unit, results, strict=True))
-        if any(result.failed for result in results):
-            break
-    results = [found[position] for position in sorted(found)]
+    pod_sets = info.pod_sets
+    if len(pod_sets) == 1:
+        # Nearly every workload has one pod set.
+        results = search.unit(_FIRST, pod_sets)
+    else:
+        found: dict[int, PodSetResult] = {}
+        for unit in _units(pod_sets):
+            results = search.unit(unit, [pod_sets[position] for position in unit])
+            found.update(zip(unit, results, strict=True))
+            if any(result.failed for result in results):
+                break
+        results = [found[position] for position in sorted(found)]
     if placement is not None:
         results = search.hand_off(info, results)
     tried = tuple(
-        tuple((resource, choice.tried) for resource, choice in sorted(result.flavors.items())) for result in results
+        [tuple([(resource, choice.tried) for resource, choice in sorted(result.flavors.items())]) for result in results]
     )
     generation = forest.queue_node(queue.name).generation
     return Assignment(tuple(results), search.assumed, ScanProgress(tried, generation, cycle, info.shape))
 
 
+_FIRST = (0,)
+
+
 class _Found:
     """What the search found for one unit so far."""
+
+    __slots__ = ("attempts", "choices", "failed", "reasons")
 
     def __init__(self) -> None:
         self.choices: dict[str, FlavorChoice] = {}
@@ -154,6 +166,21 @@ def _units(pod_sets: tuple[PodSetInfo, ...]) -> list[list[int]]:
 class _Search:
     """State of one search: the usage assumed by pod sets already assigned."""
 
+    __slots__ = (
+        "allowed",
+        "assumed",
+        "flavors",
+        "forest",
+        "oracle",
+        "pinned",
+        "placement",
+        "preempts_while_borrowing",
+        "progress",
+        "queue",
+        "replaces",
+        "settings",
+    )
+
     def __init__(
         self,
         queue: ClusterQueue,
@@ -178,13 +205,19 @@ class _Search:
         self.preempts_while_borrowing = policy.borrow_within_cohort != "Never" or (
             settings.fair_sharing and policy.reclaim_within_cohort != "Never"
         )
-        names = queue.flavor_names()
-        self.all_topology = bool(names) and all(name in flavors and flavors[name].topology for name in names)
 
-    def unit(self, positions: list[int], pod_sets: list[PodSetInfo]) -> list[PodSetResult]:
+    @property
+    def all_topology(self) -> bool:
+        """Do all flavors of the ClusterQueue have a topology?"""
+        flavors, names = self.flavors, self.queue.flavor_names()
+        return bool(names) and all(name in flavors and flavors[name].topology for name in names)
+
+    def unit(self, positions: Sequence[int], pod_sets: Sequence[PodSetInfo]) -> list[PodSetResult]:
         """Pod sets that share flavors: one flavor for each resource group they ask something of, for all of them together."""
         asked = [self._requests(pod_set) for pod_set in pod_sets]
-        charged = [self._charged(pod_set, requests) for pod_set, requests in zip(pod_sets, asked, strict=True)]
+        charged = asked
+        if self.replaces:
+            charged = [self._charged(pod_set, requests) for pod_set, requests in zip(pod_sets, asked, strict=True)]
         if len(charged) == 1:
             total = charged[0]
         else:
@@ -205,20 +238,14 @@ class _Search:
             elif total[resource] and not self.settings.ignore_undeclared:
                 found.fail((FlavorReason("resource_not_in_cluster_queue", resource=resource),), ())
         results = []
+        assumed, chosen = self.assumed, found.choices
+        reasons, attempts = tuple(found.reasons), tuple(found.attempts)
         for pod_set, requests, usage in zip(pod_sets, asked, charged, strict=True):
-            choices = {resource: found.choices[resource] for resource in requests if resource in found.choices}
+            choices = {resource: chosen[resource] for resource in requests if resource in chosen}
             for resource, choice in choices.items():
-                self.assumed[choice.index] = self.assumed.get(choice.index, 0) + usage[resource]
+                assumed[choice.index] = assumed.get(choice.index, 0) + usage[resource]
             results.append(
-                PodSetResult(
-                    pod_set.name,
-                    pod_set.count,
-                    requests,
-                    choices,
-                    tuple(found.reasons),
-                    tuple(found.attempts),
-                    found.failed,
-                )
+                PodSetResult(pod_set.name, pod_set.count, requests, choices, reasons, attempts, found.failed)
             )
         return results
 
@@ -250,7 +277,7 @@ class _Search:
     def _group(
         self,
         position: int,
-        pod_sets: list[PodSetInfo],
+        pod_sets: Sequence[PodSetInfo],
         number: int,
         first: str,
         requests: Mapping[str, int],
@@ -267,28 +294,26 @@ class _Search:
             stopped = index
             if self.pinned and not self._is_pinned(group.flavors[index].name, wanted):
                 continue
-            attempt, grades = self._flavor(pod_sets, group, number, index, wanted)
-            if any(reason.code == "malformed_affinity" for reason in attempt.reasons):
+            attempt, grades, grade = self._flavor(pod_sets, group, number, index, wanted)
+            if attempt.reasons and attempt.reasons[0].code == "malformed_affinity":
                 # Nobody can say what such pods want: no other flavor is tried, and none is given.
                 found.fail(attempt.reasons, ())
                 return
             attempts.append(attempt)
-            grade = Grade(attempt.mode, attempt.level)
             if not self._go_on(grade):
                 best = (grade, index, grades)
                 break
             if self._better(grade, best[0] if best is not None else NO_FIT):
                 best = (grade, index, grades)
-        reasons = tuple(reason for attempt in attempts for reason in attempt.reasons)
         if best is None:
-            found.fail(reasons, attempts)
+            found.fail([reason for attempt in attempts for reason in attempt.reasons], attempts)
             return
         if found.failed:
             return
-        _, chosen, grades = best
+        worst, chosen, grades = best
         found.attempts.extend(attempts)
-        if any(each.mode is not GranularMode.FIT for each in grades.values()):
-            found.reasons.extend(reasons)
+        if worst is not FIT and any(each.mode is not GranularMode.FIT for each in grades.values()):
+            found.reasons.extend([reason for attempt in attempts for reason in attempt.reasons])
         tried = -1 if stopped == len(group.flavors) - 1 else stopped
         option = group.flavors[chosen]
         for name in wanted:
@@ -300,7 +325,9 @@ class _Search:
 
     def _go_on(self, grade: Grade) -> bool:
         """Should the next flavor be looked at before settling on one of this grade?"""
-        if grade.mode in (GranularMode.NO_FIT, GranularMode.NO_PREEMPTION_CANDIDATES):
+        if grade is FIT:
+            return False
+        if grade.mode in _HOPELESS:
             return True
         if not self.settings.flavor_fungibility:
             return grade.mode is not GranularMode.FIT
@@ -315,17 +342,17 @@ class _Search:
         return preferred(grade, best, self.queue.fungibility)
 
     def _flavor(
-        self, pod_sets: list[PodSetInfo], group: ResourceGroup, number: int, index: int, wanted: Mapping[str, int]
-    ) -> tuple[Attempt, dict[str, Grade]]:
-        """One flavor: do its nodes suit the pods, and how well does its quota do for each resource."""
+        self, pod_sets: Sequence[PodSetInfo], group: ResourceGroup, number: int, index: int, wanted: Mapping[str, int]
+    ) -> tuple[Attempt, dict[str, Grade], Grade]:
+        """One flavor: do its nodes suit the pods, and how well does its quota do for each resource (the worst of these comes last)."""
         option = group.flavors[index]
-        mismatch = next(
-            filter(None, (self._mismatch(pod_set, option.name, group.covered) for pod_set in pod_sets)), None
-        )
-        if mismatch is not None:
-            return Attempt(
-                option.name, number, GranularMode.NO_FIT, 0, (mismatch,), PendingReason.NO_MATCHING_FLAVOR
-            ), {}
+        for pod_set in pod_sets:
+            mismatch = self._mismatch(pod_set, option.name, group.covered)
+            if mismatch is not None:
+                no_fit = Attempt(
+                    option.name, number, GranularMode.NO_FIT, 0, (mismatch,), PendingReason.NO_MATCHING_FLAVOR
+                )
+                return no_fit, {}, NO_FIT
         worst, refusal = FIT, ""
         reasons: list[FlavorReason] = []
         grades: dict[str, Grade] = {}
@@ -338,6 +365,8 @@ class _Search:
             else:
                 grade, reason, why = self._quota(option.cells[resource], option.name, resource, wanted[resource])
             grades[resource] = grade
+            if grade is FIT:
+                continue
             if reason is not None:
                 reasons.append(reason)
             if SEVERITY[why] > SEVERITY[refusal]:
@@ -346,9 +375,9 @@ class _Search:
                 worst = grade
         if worst.mode is not GranularMode.NO_FIT:
             refusal = ""
-        return Attempt(option.name, number, worst.mode, worst.level, tuple(reasons), refusal), grades
+        return Attempt(option.name, number, worst.mode, worst.level, tuple(reasons), refusal), grades, worst
 
-    def _held_flavor(self, pod_sets: list[PodSetInfo], resource: str) -> str:
+    def _held_flavor(self, pod_sets: Sequence[PodSetInfo], resource: str) -> str:
         """The flavor in which the replaced slice holds this resource."""
         parts = [self.replaces[pod_set.name] for pod_set in pod_sets if pod_set.name in self.replaces]
         return next((part.flavors[resource] for part in parts if resource in part.flavors), "")
@@ -401,7 +430,7 @@ class _Search:
         level, may_reclaim = self.forest.find_height(self.queue.name, index, amount)
         available = cell.available()
         if amount <= available:
-            return Grade(GranularMode.FIT, level), None, ""
+            return Grade(GranularMode.FIT, level) if level else FIT, None, ""
         asked = cell.nominal >= amount or may_reclaim or self.preempts_while_borrowing
         grade = self.oracle.simulate(index, amount, level) if asked else Grade(GranularMode.NO_FIT, level)
         reason = FlavorReason(

@@ -54,7 +54,7 @@ class Entry(msgspec.Struct):
 def obstacle(world: World, queue: str, info: WorkloadInfo) -> tuple[Refusal, RequeueReason] | None:
     """Why a head cannot even be nominated."""
     generic = RequeueReason.GENERIC
-    if bad := sorted(check for check, state in info.checks if state in ("Retry", "Rejected")):
+    if info.checks and (bad := sorted(check for check, state in info.checks if state in ("Retry", "Rejected"))):
         return Refusal(PendingReason.PENDING_EVALUATION, stop=Stop("checks_not_passed", tuple(bad))), generic
     if queue not in world.cluster_queues:
         return Refusal(PendingReason.MISCONFIGURED, stop=Stop("cluster_queue_missing", (queue,))), generic

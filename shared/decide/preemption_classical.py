@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import merge
-from itertools import chain, repeat
+from itertools import repeat
 
 from shared.api import names
 from shared.decide.candidates import NOBODY, in_order, own_candidates, queue_candidates
@@ -161,17 +161,13 @@ def _any(world: World, request: PreemptionRequest, sources: Iterable[_Source]) -
 
 def _candidates(world: World, request: PreemptionRequest, sources: list[_Source]) -> Iterator[_Item]:
     """All candidates in order: those already evicted first; taken back by advantage, then by priority, then the own line."""
-    hierarchical = [source for source in sources if source.advantage]
-    by_priority = [source for source in sources if not source.advantage]
-    return chain.from_iterable(
-        part
-        for evicted in (True, False)
-        for part in (
-            _of_others(world, request, hierarchical, evicted),
-            _of_others(world, request, by_priority, evicted),
-            ((rank, None) for rank in own_candidates(world, request, evicted=evicted)),
-        )
-    )
+    groups = [[one for one in sources if one.advantage], [one for one in sources if not one.advantage]]
+    for evicted in (True, False):
+        for group in groups:
+            if group:
+                yield from _of_others(world, request, group, evicted)
+        for rank in own_candidates(world, request, evicted=evicted):
+            yield rank, None
 
 
 def _of_others(
@@ -188,4 +184,6 @@ def _of_others(
         ranks = queue_candidates(world, request, source.node.name, evicted=evicted)
         if ranks is not NOBODY:
             lines.append(zip(ranks, repeat(source)))
-    return merge(*lines)
+    if not lines:
+        return iter(())
+    return lines[0] if len(lines) == 1 else merge(*lines)

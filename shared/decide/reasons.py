@@ -123,6 +123,8 @@ def considered_flavors(assignment: Assignment) -> str:
     """The flavors that were looked at, for the event of a reservation; empty when each fitted at once."""
     parts = []
     for pod_set in assignment.pod_sets:
+        if all(attempt.mode is GranularMode.FIT and not attempt.level for attempt in pod_set.attempts):
+            continue
         items = []
         for name in sorted({attempt.flavor for attempt in pod_set.attempts}):
             same = [attempt for attempt in pod_set.attempts if attempt.flavor == name]

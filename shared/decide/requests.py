@@ -258,16 +258,24 @@ def resource_requests_differ(current: Mapping[str, Mapping[str, str]], totals: M
 
 
 def _admission(source: WorkloadSource, rules: RequestRules) -> Admission | None:
-    reserved = any(condition.type == "QuotaReserved" and condition.status for condition in source.conditions)
-    if source.admission is None or not reserved:
+    if source.admission is None:
+        return None
+    if not any(condition.type == "QuotaReserved" and condition.status for condition in source.conditions):
         return None
     counts = {pod_set.name: pod_set.count for pod_set in source.pod_sets}
     return Admission(
         source.admission.cluster_queue,
         tuple(
-            held(pod_set, counts.get(pod_set.name), source.reclaimable, rules) for pod_set in source.admission.pod_sets
+            [
+                held(pod_set, counts.get(pod_set.name), source.reclaimable, rules)
+                for pod_set in source.admission.pod_sets
+            ]
         ),
     )
+
+
+def _reclaimable(source: WorkloadSource) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(source.reclaimable.items())) if source.reclaimable else ()
 
 
 def _parent_uid(source: WorkloadSource) -> str:
@@ -380,7 +388,7 @@ def _same_spec(source: WorkloadSource, before: WorkloadInfo, priority: int) -> b
         and source.uid == before.uid
         and priority == before.priority
         and len(source.pod_sets) == len(before.pod_sets)
-        and tuple(sorted(source.reclaimable.items())) == before.reclaimable
+        and _reclaimable(source) == before.reclaimable
         and _allowed_flavors(source.annotations.get(names.ALLOWED_FLAVORS)) == before.allowed_flavors
     )
 
@@ -398,12 +406,21 @@ def workload_info(
     `before`: an earlier view made by the same rules; what depends on the spec alone is taken over while that is the same.
     """
     priority = source.priority + (source.priority_boost if rules.priority_boost else 0)
-    finished = source.finished or any(c.type == "Finished" and c.status for c in source.conditions)
+    annotations = source.annotations
+    conditions = tuple(
+        [
+            ConditionInfo(condition.type, condition.status, condition.reason, condition.changed)
+            for condition in source.conditions
+            if condition.type in DECISIVE_CONDITIONS
+        ]
+    )
+    finished = source.finished or any(c.status for c in conditions if c.type == "Finished")
     if before is not None and _same_spec(source, before, priority):
         spec = _Spec(before.pod_sets, before.invalid, before.shape, before.family)
+        key = before.key
     else:
         spec = _shared_spec(source, rules, pod_rules, devices, priority)
-    key = intern(f"{source.namespace}/{source.name}")
+        key = intern(f"{source.namespace}/{source.name}")
     return WorkloadInfo(
         namespace=source.namespace,
         name=source.name,
@@ -420,20 +437,16 @@ def workload_info(
         active=source.active,
         finished=finished,
         pod_sets=spec.pod_sets,
-        conditions=tuple(
-            ConditionInfo(condition.type, condition.status, condition.reason, condition.changed)
-            for condition in source.conditions
-            if condition.type in DECISIVE_CONDITIONS
-        ),
-        checks=tuple((check.name, check.state) for check in source.checks),
+        conditions=conditions,
+        checks=tuple([(check.name, check.state) for check in source.checks]),
         requeue_at=source.requeue_at,
-        reclaimable=tuple(sorted(source.reclaimable.items())),
+        reclaimable=_reclaimable(source),
         admission=_admission(source, rules),
-        gated_by=source.annotations.get(GATED_BY_ANNOTATION, "") if rules.admission_gates else "",
-        allowed_flavors=_allowed_flavors(source.annotations.get(names.ALLOWED_FLAVORS)),
-        parent_uid=_parent_uid(source),
-        replaces=source.annotations.get(names.WORKLOAD_SLICE_REPLACEMENT_FOR, ""),
-        preemption_gated=any(not gate.open for gate in source.preemption_gates),
+        gated_by=annotations.get(GATED_BY_ANNOTATION, "") if rules.admission_gates else "",
+        allowed_flavors=_allowed_flavors(annotations.get(names.ALLOWED_FLAVORS)),
+        parent_uid=_parent_uid(source) if source.owners else "",
+        replaces=annotations.get(names.WORKLOAD_SLICE_REPLACEMENT_FOR, ""),
+        preemption_gated=bool(source.preemption_gates) and any(not gate.open for gate in source.preemption_gates),
         invalid=spec.invalid,
         shape="" if finished else spec.shape,
         family="" if finished else spec.family,

@@ -39,7 +39,8 @@ def message(preemptor: WorkloadInfo, reason: str, preemptor_path: str, preemptee
 def preempt(world: World, preemptor: WorkloadInfo, queue: str, target: Target) -> Preempt:
     """The decision to evict a target for this preemptor of ClusterQueue `queue`."""
     ways = path_text(world, queue), path_text(world, target.cluster_queue)
-    return _decision(world, preemptor, queue, target, message(preemptor, target.reason, *ways), names.REASON_PREEMPTED)
+    text = message(preemptor, target.reason, *ways)
+    return _decision(world, preemptor, queue, target, text, names.REASON_PREEMPTED, ways)
 
 
 def migrate(world: World, variant: WorkloadInfo, queue: str, sibling: str) -> Preempt:
@@ -47,10 +48,14 @@ def migrate(world: World, variant: WorkloadInfo, queue: str, sibling: str) -> Pr
     text = f"Another variant on a preferred flavor can be admitted (UID: {variant.uid or UNKNOWN})"
     charge = world.charges[sibling]
     target = Target(sibling, charge.admission.cluster_queue, names.REASON_FLAVOR_MIGRATION, charge.vector)
-    return _decision(world, variant, queue, target, text, names.REASON_FLAVOR_MIGRATION)
+    ways = path_text(world, queue), path_text(world, target.cluster_queue)
+    return _decision(world, variant, queue, target, text, names.REASON_FLAVOR_MIGRATION, ways)
 
 
-def _decision(world: World, preemptor: WorkloadInfo, queue: str, target: Target, text: str, eviction: str) -> Preempt:
+def _decision(
+    world: World, preemptor: WorkloadInfo, queue: str, target: Target, text: str, eviction: str, ways: tuple[str, str]
+) -> Preempt:
+    """`ways`: the paths of preemptor and victim."""
     victim = world.workloads[target.key]
     return Preempt(
         key=target.key,
@@ -66,7 +71,7 @@ def _decision(world: World, preemptor: WorkloadInfo, queue: str, target: Target,
         preemptor_cluster_queue=queue,
         priority=victim.priority,
         preemptor_priority=preemptor.priority,
-        preemptor_path=path_text(world, queue),
-        preemptee_path=path_text(world, target.cluster_queue),
+        preemptor_path=ways[0],
+        preemptee_path=ways[1],
         already_evicted=world.evicted(target.key),
     )

@@ -92,6 +92,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
 
     def required_checks(self, flavors: frozenset[str]) -> tuple[str, ...]:
         """Checks that apply to these assigned flavors, sorted by name."""
+        if not self.checks:
+            return ()
         return tuple(sorted(rule.name for rule in self.checks if not rule.on_flavors or rule.on_flavors & flavors))
 
     def unconditional_checks(self) -> tuple[str, ...]:

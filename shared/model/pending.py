@@ -195,8 +195,9 @@ class PendingQueues:
         local = self.assigned.pop(key, None)
         if local is not None:
             self._count(local, -1)
-        self._place.pop(key, None)
-        self.progress.pop(key, None)
+            self._place.pop(key, None)
+        if self.progress:
+            self.progress.pop(key, None)
 
     def _count(self, local_queue: str, by: int) -> None:
         total = self._local_counts.get(local_queue, 0) + by

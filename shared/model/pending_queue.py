@@ -143,7 +143,12 @@ class PendingQueue:
 
     def has_head(self) -> bool:
         """Does any workload wait to be looked at?"""
-        return not self.resting and any(lane.ordered.top() is not None for lane in self._lanes.values())
+        if self.resting:
+            return False
+        for lane in self._lanes.values():  # noqa: SIM110 - asked after each change, and a generator costs more than the answer
+            if lane.ordered.top() is not None:
+                return True
+        return False
 
     def parked_reason(self, key: str) -> str:
         """The reason with which others like this workload were refused, if it is parked for their sake; else empty."""
@@ -455,7 +460,8 @@ class PendingQueue:
         woken = 0
         for family in list(self._parked_families):
             woken += len(family.groups())
-            for group in [one for one in family.groups().values() if not matches(one.namespace)]:
+            closed = {namespace for namespace in family.namespaces if not matches(namespace)}
+            for group in [one for one in family.groups().values() if one.namespace in closed] if closed else ():
                 for item in list(group.items.values()):
                     self.park(item)
             if family.groups():

@@ -62,19 +62,22 @@ class Cell:
             chain.append(cell)
             cell = cell.parent
         available = sub(cell.subtree, cell.usage)
-        for cell in reversed(chain):
+        while chain:
+            cell = chain.pop()
             local, usage = cell.local, cell.usage
             if cell.borrowing_limit is not None:
                 stored = sub(cell.subtree, local)
-                own_limit = add(sub(stored, max(0, usage - local)), cell.borrowing_limit)
-                available = min(available, own_limit)
+                own_limit = add(sub(stored, usage - local) if usage > local else stored, cell.borrowing_limit)
+                if own_limit < available:
+                    available = own_limit
             if local > usage:
                 available = add(sub(local, usage), available)
         return available
 
     def available(self) -> int:
         """`raw_available`, never below 0."""
-        return max(0, self.raw_available())
+        raw = self.raw_available()
+        return raw if raw > 0 else 0
 
     def borrows_with(self, amount: int) -> bool:
         """Would `amount` more exceed the quota of this node's own subtree?"""

@@ -29,9 +29,11 @@ class Node:
         "generation",
         "height",
         "is_cohort",
+        "members",
         "name",
         "parent",
         "quotas",
+        "top",
     )
 
     def __init__(self, name: str, is_cohort: bool) -> None:
@@ -45,6 +47,10 @@ class Node:
         self.fair: object | None = None
         """What fair sharing keeps about this node until the tree is rebuilt (`shared.decide.fair_share`)."""
         self.parent: Node | None = None
+        self.top: Node = self
+        """Root of its tree (itself in a cycle), as of the last rebuild."""
+        self.members: tuple[str, ...] | None = None
+        """Of a root: ClusterQueues of its tree, sorted; None until somebody asks."""
         self.quotas: Mapping[int, Quota] = {}
         self.cells: dict[int, Cell] = {}
         self.children: dict[tuple[bool, str], Node] = {}
@@ -150,6 +156,8 @@ class QuotaForest:
 
     def refresh(self) -> None:
         """Rebuild the trees whose structure changed. Questions call this; it costs nothing when all is current."""
+        if not self._dirty:
+            return
         dirty, self._dirty = self._dirty, {}
         done: set[Node] = set()
         for node in dirty:
@@ -208,7 +216,8 @@ class QuotaForest:
             cell.usage -= amount
             if stored <= 0:
                 return
-            amount = min(amount, stored)
+            if stored < amount:
+                amount = stored
             cell = cell.parent
 
     # --- trials ----------------------------------------------------------------------------------------------------
@@ -222,9 +231,10 @@ class QuotaForest:
     def undo_to(self, mark: int) -> None:
         """Close the innermost trial and restore all usage as it was at its `mark`."""
         journal = self._journal
-        while len(journal) > mark:
-            cell, usage = journal.pop()
+        for place in range(len(journal) - 1, mark - 1, -1):
+            cell, usage = journal[place]
             cell.usage = usage
+        del journal[mark:]
         self._marks -= 1
 
     def keep(self, mark: int) -> None:
@@ -270,7 +280,8 @@ class QuotaForest:
 
     def queue_node(self, queue: str) -> Node:
         """The node of a ClusterQueue, with current height and cycle mark. Read only."""
-        self.refresh()
+        if self._dirty:
+            self.refresh()
         return self._queues[queue]
 
     def cohort_node(self, cohort: str) -> Node:
@@ -308,9 +319,7 @@ class QuotaForest:
     def tree_of(self, queue: str) -> tuple[str, ...]:
         """ClusterQueues of the whole tree this one belongs to, sorted; itself alone without a cohort."""
         node = self.queue_node(queue)
-        if node.cyclic:
-            return (queue,)
-        return self._members(_top_of(node)[0])
+        return (queue,) if node.cyclic else self._members(node.top)
 
     def members_of_cohort_tree(self, cohort: str) -> tuple[str, ...]:
         """ClusterQueues of the whole tree a cohort belongs to, sorted; empty for an unknown cohort or in a cycle."""
@@ -318,15 +327,16 @@ class QuotaForest:
         node = self._cohorts.get(cohort)
         if node is None or node.cyclic:
             return ()
-        return self._members(_top_of(node)[0])
+        return self._members(node.top)
 
     def _members(self, top: Node) -> tuple[str, ...]:
-        return tuple(sorted(node.name for node in _descendants(top) if not node.is_cohort))
+        if top.members is None:
+            top.members = tuple(sorted(node.name for node in _descendants(top) if not node.is_cohort))
+        return top.members
 
     def tree_id(self, queue: str) -> tuple[bool, str]:
         """Identity of the tree: (is a cohort, name of the root)."""
-        node = self.queue_node(queue)
-        return node.key if node.cyclic else _top_of(node)[0].key
+        return self.queue_node(queue).top.key
 
     def available(self, queue: str, index: int) -> int:
         """What the ClusterQueue can still use, borrowing included, never below 0."""
@@ -400,6 +410,8 @@ def _rebuild(top: Node, cyclic: bool) -> list[Node]:
     order = _descendants(top)
     for node in order:
         node.cyclic = cyclic
+        node.top = node if cyclic else top
+        node.members = None
         node.fair = None
     for node in reversed(order):
         node.generation += 1

@@ -63,11 +63,13 @@ class Admission(msgspec.Struct, frozen=True, gc=False):
 
     def vector(self, interned: FlavorResources) -> Vector:
         """Quota held, per interned flavor-resource; a resource without a flavor holds none."""
-        return interned.vector(
-            (flavor, resource, pod_set.usage.get(resource, 0))
-            for pod_set in self.pod_sets
-            for resource, flavor in pod_set.flavors.items()
-        )
+        total: Vector = {}
+        for pod_set in self.pod_sets:
+            usage = pod_set.usage
+            for resource, flavor in pod_set.flavors.items():
+                index = interned.index(flavor, resource)
+                total[index] = total.get(index, 0) + usage.get(resource, 0)
+        return total
 
     def unassigned(self) -> dict[str, int]:
         """Usage of resources that got no flavor: it consumes no quota."""

@@ -83,6 +83,8 @@ class World:
         self._reservations = Reservations()
         self._assumed_at: dict[str, float] = {}
         self._retries: dict[str, None] = {}
+        self._matches: dict[tuple[str, str], bool] = {}
+        """Answers of `namespace_matches`; void when a namespace or a ClusterQueue changes."""
 
     # --- objects ---------------------------------------------------------------------------------------------------
 
@@ -94,6 +96,7 @@ class World:
             return
         matched = {queue for queue in self.cluster_queues if before is not None and self.namespace_matches(queue, name)}
         self.namespaces[name] = labels
+        self._matches.clear()
         for queue in self.cluster_queues:
             if queue not in matched and self.namespace_matches(queue, name):
                 self.request_retry(queue)
@@ -101,6 +104,7 @@ class World:
     def remove_namespace(self, name: str) -> None:
         self.changes += 1
         self.namespaces.pop(name, None)
+        self._matches.clear()
 
     def set_resource_flavor(self, source: ResourceFlavorSource) -> None:
         """A flavor is new or has changed."""
@@ -185,6 +189,7 @@ class World:
             for queue in self.forest.tree_of(config.name):
                 self.request_retry(queue)
         self.cluster_queues[config.name] = config
+        self._matches.clear()
         self.forest.set_cluster_queue(config.name, config.cohort, config.quotas)
         if before is None:
             for key in self.members.get(config.name, ()):
@@ -200,6 +205,7 @@ class World:
         self.changes += 1
         if self.cluster_queues.pop(name, None) is None:
             return
+        self._matches.clear()
         for queue in self.forest.tree_of(name):
             self.request_retry(queue)
         self.activities.pop(name, None)
@@ -503,6 +509,12 @@ class World:
 
     def namespace_matches(self, queue: str, namespace: str) -> bool:
         """Does the namespace exist and match the ClusterQueue's selector?"""
+        known = self._matches.get((queue, namespace))
+        if known is None:
+            known = self._matches[queue, namespace] = self._namespace_matches(queue, namespace)
+        return known
+
+    def _namespace_matches(self, queue: str, namespace: str) -> bool:
         config = self.cluster_queues.get(queue)
         labels = self.namespaces.get(namespace)
         if config is None or labels is None:

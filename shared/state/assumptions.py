@@ -103,7 +103,10 @@ class Assumptions:
 
     def seen(self, key: str) -> list[Settlement]:
         """The view of a workload moved on; what that settles."""
-        done = [a for a in self._open.get(key, ()) if a.outcome is not None and self._is_over(a.decision, a.outcome)]
+        known = self._open.get(key)
+        if known is None:
+            return []
+        done = [a for a in known if a.outcome is not None and self._is_over(a.decision, a.outcome)]
         return [self._settle(assumed) for assumed in done]
 
     def caught_up(self) -> None:
@@ -172,6 +175,12 @@ class Assumptions:
                 case _:
                     pass
         return None
+
+    def newest(self, key: str) -> tuple[Preempt | None, tuple[Admit, int] | None]:
+        """(`preempt_of`, `admit_of`) of a workload."""
+        if key not in self._open:
+            return None, None
+        return self.preempt_of(key), self.admit_of(key)
 
     def of(self, key: str) -> tuple[Assumed, ...]:
         """All unsettled decisions about a workload, in log order."""

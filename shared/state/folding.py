@@ -74,9 +74,10 @@ class Fold:
         change = self.objects.apply(item)
         if change is None:
             return None
-        self.faults.pop(change.name, None)
+        if self.faults:
+            self.faults.pop(change.name, None)
         self.recounted = ()
-        key = change.name.key
+        key = change.key
         match change.name.kind:
             case "workload":
                 self._workload(key, change.new, now)
@@ -176,7 +177,7 @@ class Fold:
             self.world.set_local_queue(msgspec.structs.replace(new, fair_weight="1", consumed={}, consumed_at=None))
 
     def _simple(self, change: Change[Object]) -> None:
-        world, key = self.world, change.name.key
+        world, key = self.world, change.key
         match change.new:
             case LocalQueue() as local_queue:
                 self._local_queue(change.name, local_queue)

@@ -59,6 +59,8 @@ T = TypeVar(
 S = TypeVar("S")
 
 _KIND_OF: dict[type, str] = {type_: kind for kind, type_ in KINDS.items()}
+_BELONGS: dict[str, tuple[type, ...]] = {kind: (type_, Tombstone) for kind, type_ in KINDS.items()}
+"""What may stand under each kind."""
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +75,8 @@ class Change(msgspec.Struct, Generic[S], frozen=True, gc=False):
     """What an accepted message did: the state before (None: unknown) and after (None: gone)."""
 
     name: ObjectName
+    key: str
+    """Of `name`; worked out once, for each reader of the change needs it."""
     old: S | None
     new: S | None
     trace: str = ""
@@ -100,7 +104,7 @@ class Objects:
         """Take in a state; None if it is not newer than what is held or does not belong where it stands."""
         name, new = item.name, item.object
         held = self._held.get(name.kind)
-        if held is None or not isinstance(new, Tombstone | KINDS[name.kind]):
+        if held is None or not isinstance(new, _BELONGS[name.kind]):
             self.misfits[name] = f"{type(new).__name__} under kind {name.kind!r}"
             return None
         key = name.key
@@ -109,21 +113,27 @@ class Objects:
         gone = isinstance(new, Tombstone)
         if seen is not None and not _newer(seen, new, item.position, gone):
             return None
-        self.misfits.pop(name, None)
+        if self.misfits:
+            self.misfits.pop(name, None)
         old = held.get(key)
         self._seen[at] = Seen(new.uid or (seen.uid if seen is not None else ""), new.version, item.position)
         if gone:
             held.pop(key, None)
             self._remember_tombstone(at)
-            return Change(name, old, None, item.trace)
-        self._tombstones.pop(at, None)
+            return Change(name, key, old, None, item.trace)
+        if self._tombstones:
+            self._tombstones.pop(at, None)
         if isinstance(new, Workload):
-            new = self._with_shared_template(new)
+            new = self._with_shared_template(new, old)
         held[key] = new
-        return Change(name, old, new, item.trace)
+        return Change(name, key, old, new, item.trace)
 
-    def _with_shared_template(self, workload: Workload) -> Workload:
+    def _with_shared_template(self, workload: Workload, old: Object | None) -> Workload:
         """The workload with the pod sets of an equal one, where there is one: the jobs of a cluster come from few templates."""
+        if isinstance(old, Workload) and old.pod_sets == workload.pod_sets:
+            # Most changes are changes of status.
+            known: tuple[PodSet, ...] | None = old.pod_sets
+            return workload if known is workload.pod_sets else msgspec.structs.replace(workload, pod_sets=old.pod_sets)
         encoded = _encode(workload.pod_sets)
         known = self._templates.get(encoded)
         if known is not None:

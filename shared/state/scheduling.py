@@ -113,8 +113,11 @@ class SchedulerState:
             case Settled():
                 self._outcomes_position = max(self._outcomes_position, item.position)
                 if isinstance(item.outcome, DecisionOutcome):
-                    self._finish(self.assumptions.outcome(item.outcome), now)
-                    self._reconcile(item.outcome.key, now)
+                    settled = self.assumptions.outcome(item.outcome)
+                    if settled:
+                        self._finish(settled, now)
+                    else:
+                        self._reconcile(item.outcome.key, now)
             case Skipped():
                 self._skipped(item)
             case CaughtUp():
@@ -128,7 +131,8 @@ class SchedulerState:
         self._logged(Logged(batch, position), now)
 
     def _object(self, item: ObjectChanged, now: float) -> Change[Object] | None:
-        self._objects_position = max(self._objects_position, item.position)
+        if item.position > self._objects_position:
+            self._objects_position = item.position
         change = self.fold.change(item, now)
         if change is None:
             return None
@@ -140,7 +144,7 @@ class SchedulerState:
         return change
 
     def _workload(self, change: Change[Object], now: float) -> None:
-        key, new = change.name.key, change.new
+        key, new = change.key, change.new
         if isinstance(new, Workload):
             self.traces[key] = change.trace
             if new.requeue_at is not None and new.requeue_at > now:
@@ -150,8 +154,11 @@ class SchedulerState:
             self.traces.pop(key, None)
             self._setbacks.pop(key, None)
             self.stories.tell(key, now, "gone")
-        self._finish(self.assumptions.seen(key), now)
-        self._reconcile(key, now)
+        settled = self.assumptions.seen(key)
+        if settled:
+            self._finish(settled, now)
+        else:
+            self._reconcile(key, now)
 
     def _logged(self, item: Logged, now: float) -> None:
         entry, position = item.entry, item.position
@@ -163,9 +170,8 @@ class SchedulerState:
             return
         self.dirty = True
         for index, decision in enumerate(entry.decisions):
-            self.stories.tell(
-                decision.key, now, "decided", f"{_words(decision)} ({entry.positions.epoch}/{position}/{index})"
-            )
+            id_ = DecisionId(entry.positions.epoch, position, index)
+            self.stories.tell(decision.key, now, "decided", _Decided(decision, id_))
         self._finish(settled, now)
         for decision in entry.decisions:
             self._reconcile(decision.key, now)
@@ -206,7 +212,7 @@ class SchedulerState:
         for settlement in settled:
             decision = settlement.decision
             what = "applied" if settlement.landed else "rejected"
-            self.stories.tell(decision.key, now, what, settlement.why or _words(decision))
+            self.stories.tell(decision.key, now, what, settlement.why or _Decided(decision))
             self.dirty = True
             self._reconcile(decision.key, now)
             if isinstance(decision, Preempt):
@@ -244,13 +250,12 @@ class SchedulerState:
     def _reconcile(self, key: str, now: float) -> None:
         """Make the World agree with what is assumed about this workload."""
         world = self.world
-        preempt = self.assumptions.preempt_of(key)
+        preempt, found = self.assumptions.newest(key)
         if preempt is None:
             if key in world.preempting:
                 world.settle_preempted(key, now)
         elif world.preempting.get(key) != preempt.preemptor:
             world.assume_preempted(key, preempt.preemptor)
-        found = self.assumptions.admit_of(key)
         if found is not None:
             admit, decided = found
             admission = admission_of(admit)
@@ -283,8 +288,10 @@ class SchedulerState:
         if self._not_before.get(key, 0.0) > now:
             return True
         rejection = self.assumptions.rejections.get(key)
-        info = self.world.workloads.get(key)
         setback = self._setbacks.get(key)
+        if rejection is None and setback is None:
+            return False
+        info = self.world.workloads.get(key)
         if setback is not None and setback.until > now and info is not None and info.uid == setback.uid:
             return True
         if rejection is None or info is None or info.uid != rejection.uid:
@@ -339,6 +346,17 @@ def admission_of(admit: Admit) -> Admission:
         admit.cluster_queue,
         tuple(PodSetAssignment(name=p.name, count=p.count, flavors=p.flavors, usage=p.usage) for p in admit.pod_sets),
     )
+
+
+class _Decided(msgspec.Struct, frozen=True, gc=False):
+    """A decision in a story, put into words when somebody reads them: nearly nobody does."""
+
+    decision: Decision
+    id: DecisionId | None = None
+
+    def __str__(self) -> str:
+        words = _words(self.decision)
+        return f"{words} ({self.id})" if self.id is not None else words
 
 
 def _words(decision: Decision) -> str:
