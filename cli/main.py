@@ -244,7 +244,22 @@ def kubectl_plugin() -> None:
 
     plugin = typer.Typer(no_args_is_help=True, help="Queues and workloads of Kueue's API.")
     add_to(plugin)
-    plugin()
+    sys.exit(_as_kubectl(plugin))
+
+
+def _as_kubectl(plugin: typer.Typer) -> int:
+    """Run it; whatever was typed wrong is one line and exit code 1, as with kueuectl, and a command alone prints its help."""
+    from typer.exceptions import TyperException
+
+    try:
+        return plugin(standalone_mode=False) or 0
+    except TyperException as error:
+        # The help of a command alone was printed on the way; there is no message then.
+        if error.format_message():
+            typer.echo(f"error: {error.format_message()}", err=True)
+        return 1 if error.format_message() else 0
+    except typer.Abort:
+        return 1
 
 
 if __name__ == "__main__":
