@@ -18,6 +18,7 @@ from devcluster.cluster import DevCluster
 from devcluster.kubectl import KubectlError
 from devcluster.options import ClusterOptions
 from services.webhook.convert import converted
+from shared.api import names
 from shared.api.crd_kinds import KINDS
 from shared.kube.client import APPLY_PATCH, connect
 from shared.kube.errors import ApiError, Conflict
@@ -322,6 +323,26 @@ async def test_server_side_apply_in_different_versions(world: Admission) -> None
 def samples() -> list[Document]:
     found = [d for path in sorted(SAMPLES.rglob("*.yaml")) for d in yaml.safe_load_all(path.read_text())]
     return [d for d in found if d and d["apiVersion"].startswith("kueue.x-k8s.io/")]
+
+
+@pytest.mark.skipif(not SAMPLES.is_dir(), reason="the published samples are not beside the repository")
+async def test_every_sample_of_kinds_that_are_here_passes_the_webhooks_unmodified(world: Admission) -> None:
+    """As its file says it, and on its own: nothing is stored, so that one cannot be a change of another."""
+    found = [d for path in sorted(SAMPLES.rglob("*.yaml")) for d in yaml.safe_load_all(path.read_text()) if d]
+    served = [d for d in found if d["apiVersion"].partition("/")[0] in ("kueue.x-k8s.io", "batch", "apps", "v1")]
+    assert len(served) > 30
+    for namespace in {d["metadata"].get("namespace", "default") for d in served}:
+        with contextlib.suppress(KubectlError):
+            await world.cluster.kubectl("create", "namespace", namespace)
+    for document in served:
+        verb = "create" if "generateName" in document["metadata"] else "apply"
+        said = await world.cluster.kubectl(
+            verb, "--dry-run=server", "-o", "json", "-f", "-", stdin=yaml.safe_dump(document)
+        )
+        answer = json.loads(said)
+        assert answer["kind"] == document["kind"]
+        if document["kind"] == "Job" and names.QUEUE_NAME_LABEL in document["metadata"].get("labels", {}):
+            assert answer["spec"]["suspend"] is True
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="the published samples are not beside the repository")
