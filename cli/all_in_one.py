@@ -55,18 +55,19 @@ class StartError(Exception):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """As the flags say; empty or 0 means: as the configuration file says, or the default. `install`: parts of the cluster's side to apply."""
+    """As the flags say; empty or None means: as the configuration file says, or the default. A port 0 is a free one. `install`: parts of the cluster's side
+    to apply."""
 
     kubeconfig: str = ""
     config: str = ""
     feature_gates: str = ""
     webhook_host: str = ""
-    webhook_port: int = 0
+    webhook_port: int | None = None
     webhook_url: str = ""
     webhook_cert_dir: str = ""
     install: tuple[str, ...] = ()
-    health_port: int = 0
-    metrics_port: int = 0
+    health_port: int | None = None
+    metrics_port: int | None = None
     without: tuple[str, ...] = ()
     print_env: str = ""
     log_dir: str = ""
@@ -98,7 +99,7 @@ def plan_of(options: Options) -> Plan:
     without = {*options.without, options.print_env}
     given = configuration.webhook
     host = options.webhook_host or given.host or LOOPBACK
-    port = options.webhook_port or given.port
+    port = given.port if options.webhook_port is None else _chosen(options.webhook_port)
     cert_dir = options.webhook_cert_dir
     if not cert_dir and not configuration.internal_cert_management.enable:
         cert_dir = given.cert_dir
@@ -114,7 +115,7 @@ def plan_of(options: Options) -> Plan:
         cert_dir=cert_dir,
         health=_address(options.health_port, configuration.health.address, "health.healthProbeBindAddress"),
         metrics=None
-        if not options.metrics_port and configuration.metrics.address == "0"
+        if options.metrics_port is None and configuration.metrics.address == "0"
         else _address(options.metrics_port, configuration.metrics.address, "metrics.bindAddress"),
     )
 
@@ -134,7 +135,9 @@ def run(options: Options, started: float) -> int:
 
 
 def _run(plan: Plan, folder: Path, instance: str, supervisor: Supervisor, started: float) -> int:
-    service_ports = free_ports(len(SERVICES) + 2)
+    # Ports that were chosen before are not listened on yet.
+    chosen = {a.port for a in (plan.webhook, plan.health, plan.metrics) if a is not None}
+    service_ports = [p for p in free_ports(len(SERVICES) + 5) if p not in chosen][: len(SERVICES) + 2]
     nats_port, monitor_port = service_ports.pop(), service_ports.pop()
     log_folder = Path(plan.options.log_dir) if plan.options.log_dir else None
     if log_folder is not None:
@@ -194,6 +197,7 @@ def _run(plan: Plan, folder: Path, instance: str, supervisor: Supervisor, starte
             place, impersonate_user=prepared.user, impersonate_group=installation.ALL_RIGHTS
         )
     write_environment(folder, place)
+    importlib.import_module("cli.local_events").write(folder, place, prepared.server)
     if plan.options.print_env:
         print(shell_lines(environment_of(plan.options.print_env, place)), flush=True)
     for name in plan.services:
@@ -228,10 +232,15 @@ def _own_namespace() -> str:
         return DEFAULT_NAMESPACE
 
 
-def _address(port: int, configured: str, path: str) -> Address:
+def _chosen(port: int) -> int:
+    """The port of a flag: 0 asks for any that is free."""
+    return port or free_ports(1)[0]
+
+
+def _address(port: int | None, configured: str, path: str) -> Address:
     """A flag's port on loopback, else what the file says; `:8081`, the default, is loopback too unless a host stands before it."""
-    if port:
-        return Address(LOOPBACK, port)
+    if port is not None:
+        return Address(LOOPBACK, _chosen(port))
     host, _, number = configured.rpartition(":")
     if not number.isdigit():
         raise StartError(f"{path}: {configured!r} is no address: write HOST:PORT")
@@ -288,7 +297,7 @@ def _folder() -> Iterator[tuple[Path, str]]:
 def _sweep() -> str:
     """Remove what dead ones left; the name of the newest."""
     name = ""
-    for left in sorted(_folders(), key=_age, reverse=True):
+    for left in sorted(_folders(Path(tempfile.gettempdir())), key=_age, reverse=True):
         with contextlib.suppress(OSError), (left / "lock").open("r+") as lock:
             # Held until it is gone, so that no other start takes over the same name.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -305,14 +314,15 @@ def _age(folder: Path) -> float:
     return 0.0
 
 
-def running_folders() -> list[Path]:
-    """Those of the processes that run now, the newest first."""
-    return sorted((f for f in _folders() if _is_locked(f)), key=_age)
+def running_folders(*elsewhere: Path) -> list[Path]:
+    """Those of the processes that run now, the newest first; also those below other directories than the temporary one."""
+    parents = (Path(tempfile.gettempdir()), *elsewhere)
+    return sorted((f for parent in parents for f in _folders(parent) if _is_locked(f)), key=_age)
 
 
-def _folders() -> list[Path]:
+def _folders(parent: Path) -> list[Path]:
     own = os.getuid()
-    found = Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*")
+    found = parent.glob(f"{FOLDER_PREFIX}*")
     return [f for f in found if f.is_dir() and not f.is_symlink() and f.stat().st_uid == own]
 
 

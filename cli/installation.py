@@ -22,14 +22,16 @@ from shared.api.selectors import LabelSelector
 from shared.jobs.protocol import JobKind
 from shared.jobs.queueing_parent import QueueingParent
 from shared.jobs.registry import QUEUED_BY_POD
-from shared.kube import resources
+from shared.kube import credentials, resources
 from shared.kube.client import KubeClient, connect
-from shared.kube.credentials import CredentialsError
 from shared.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
 from shared.kube.resources import Resource
 
 MANIFESTS = Path(__file__).resolve().parent.parent / "k8s"
-FIELD_MANAGER = "sluice-install"
+FIELD_MANAGER = "kubectl"
+"""What `kubectl apply --server-side` calls itself. Under the same name the manifests can be applied over what was installed here, and the other way round:
+each takes the other's fields away (a URL where a Service is wanted, webhooks of kinds that are not enabled), which no third name could."""
+USER_AGENT = "sluice-install"
 GATEWAY = "sluice-watcher"
 """ServiceAccount of the gateway, as the shipped webhook configurations know it."""
 ALL_RIGHTS = "system:masters"
@@ -85,16 +87,18 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """Who the gateway acts as: `user` is impersonated when `impersonate`, else it is the user of the credentials. `missing`: kinds that are not there."""
+    """Who the gateway acts as: `user` is impersonated when `impersonate`, else it is the user of the credentials. `missing`: kinds that are not there.
+    `server`: base URL of the API server."""
 
     user: str
     impersonate: bool
     missing: tuple[str, ...] = ()
+    server: str = ""
 
 
 async def prepare(wanted: Wanted) -> Prepared:
     """Install what is wanted, make the namespace if there is none. Raises InstallError, CredentialsError."""
-    async with await connect(wanted.kubeconfig, user_agent=FIELD_MANAGER, timeout_s=10.0) as client:
+    async with await connect(wanted.kubeconfig, user_agent=USER_AGENT, timeout_s=10.0) as client:
         try:
             identity, _, missing = await asyncio.gather(
                 _identity(client, wanted), _namespace(client, wanted.namespace), _crds(client, wanted)
@@ -105,14 +109,15 @@ async def prepare(wanted: Wanted) -> Prepared:
                 await _webhooks(client, wanted, identity)
         except ApiError as error:
             raise InstallError(f"{wanted.kubeconfig or 'cluster'}: {error}") from error
-    return msgspec.structs.replace(identity, missing=missing)
+    server = (await credentials.load(wanted.kubeconfig)).server
+    return msgspec.structs.replace(identity, missing=missing, server=server)
 
 
 async def _identity(client: KubeClient, wanted: Wanted) -> Prepared:
     """The gateway's ServiceAccount if we may act as it: then the owner of these credentials is still told apart, and reviewed, by the webhooks."""
     account = f"system:serviceaccount:{wanted.namespace}:{GATEWAY}"
     acting = await connect(
-        wanted.kubeconfig, user_agent=FIELD_MANAGER, impersonate_user=account, impersonate_groups=(ALL_RIGHTS,)
+        wanted.kubeconfig, user_agent=USER_AGENT, impersonate_user=account, impersonate_groups=(ALL_RIGHTS,)
     )
     async with acting:
         try:
@@ -286,7 +291,7 @@ def main(wanted: Wanted, answer: Path) -> int:
     """In a process of its own: install, leave the result in the file; the exit code."""
     try:
         prepared = asyncio.run(prepare(wanted))
-    except (InstallError, CredentialsError) as error:
+    except (InstallError, credentials.CredentialsError) as error:
         sys.stderr.write(f"sluice all-in-one: {error}\n")
         return 1
     if prepared.missing:

@@ -70,7 +70,11 @@ def webhook(kind: JobKind | QueueingParent, verb: str) -> Manifest:
     return {
         "name": f"{verb[0]}{kind.kind.lower()}.kb.io",
         "admissionReviewVersions": ["v1"],
-        "clientConfig": {"service": {"name": "kueue-webhook-service", "namespace": NAMESPACE, "path": path}},
+        # The null takes away the address that an all-in-one left.
+        "clientConfig": {
+            "url": None,
+            "service": {"name": "kueue-webhook-service", "namespace": NAMESPACE, "path": path},
+        },
         "failurePolicy": "Fail",
         "sideEffects": "None",
         "namespaceSelector": {

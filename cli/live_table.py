@@ -27,11 +27,12 @@ def render(queues: Mapping[str, ClusterQueue], workloads: Mapping[str, Workload]
 
 def _queues(queues: Iterable[ClusterQueue]) -> Table:
     table = Table(title="Queues", expand=True, title_justify="left")
+    # On a narrow terminal names go over several lines: half a name is no name.
     for column in ("ClusterQueue", "Cohort", "Active"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for column in ("Pending", "Admitted"):
-        table.add_column(column, justify="right")
-    table.add_column("Usage / nominal (borrowed)")
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("Usage / nominal (borrowed)", overflow="fold")
     for queue in sorted(queues, key=lambda q: q.metadata.name):
         active = find(queue.status.conditions, "Active")
         shown = "?" if active is None else "yes" if active.status == "True" else f"no: {active.reason}"
@@ -60,9 +61,10 @@ def _usage(queue: ClusterQueue) -> str:
 
 def _waiting(waiting: list[Workload]) -> Table:
     table = Table(title=f"Waiting: {len(waiting)}", expand=True, title_justify="left")
-    table.add_column("Workload", no_wrap=True)
-    table.add_column("Queue", no_wrap=True)
-    table.add_column("Why", no_wrap=True, ratio=1)
+    # The reason gets its share however long the names are.
+    table.add_column("Workload", overflow="fold", ratio=2)
+    table.add_column("Queue", overflow="fold", ratio=1)
+    table.add_column("Why", no_wrap=True, ratio=4)
     for workload in waiting[:WAITING_ROWS]:
         table.add_row(workload.metadata.key, workload.spec.queue_name, why(workload))
     return table

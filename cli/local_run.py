@@ -21,12 +21,12 @@ import aiohttp
 import msgspec
 from rich.console import Console
 
-from cli.service_environment import environment_file
+from cli import local_events
+from cli.all_in_one import FOLDER_PREFIX
 from devcluster.cluster import DevCluster
 from devcluster.options import ClusterOptions
 from devcluster.ports import free_ports
 from devcluster.processes import Command, ManagedProcess
-from shared.events.streams import READER
 
 ROOT = Path(__file__).resolve().parents[1]
 READY_S = 60.0
@@ -71,11 +71,10 @@ class LocalRun:
     @property
     def reader_url(self) -> str:
         """NATS address of the read-only user of public events, password included."""
-        (private,) = (self.folder / "tmp").glob("sluice-all-in-one-*")
-        lines = environment_file(private, "metrics").read_text().splitlines()
-        address = next(line.split("=", 1)[1].strip("'") for line in lines if "SLUICE_NATS_URL=" in line)
-        password = (private / "credentials" / f"{READER}.password").read_text()
-        return address.replace("nats://", f"nats://{READER}:{password}@", 1)
+        (private,) = (self.folder / local_events.TEMPORARY).glob(f"{FOLDER_PREFIX}*")
+        events = local_events.read(private)
+        assert events is not None, "written before it is ready"
+        return events.url
 
     async def stop(self) -> None:
         """End everything, and remove the folder."""
@@ -89,7 +88,7 @@ class LocalRun:
 
     async def _start(self) -> None:
         health, metrics, webhook = free_ports(3)
-        private = self.folder / "tmp"
+        private = self.folder / local_events.TEMPORARY
         private.mkdir()
         arguments = ("-m", "cli.main", "all-in-one", "--kubeconfig", str(self.cluster.kubeconfig), "--install", "all")
         ports = ("--health-port", str(health), "--metrics-port", str(metrics), "--webhook-port", str(webhook))

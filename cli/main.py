@@ -94,8 +94,9 @@ def all_in_one(
         str, typer.Option(envvar="WEBHOOK_HOST", help="Address to serve admission on.", show_default="127.0.0.1")
     ] = "",
     webhook_port: Annotated[
-        int, typer.Option(envvar="WEBHOOK_PORT", min=0, max=65535, help="Its port.", show_default="9443")
-    ] = 0,
+        int | None,
+        typer.Option(envvar="WEBHOOK_PORT", min=0, max=65535, help="Its port; 0: a free one.", show_default="9443"),
+    ] = None,
     webhook_url: Annotated[
         str, typer.Option(envvar="WEBHOOK_URL", help="How the API server reaches it.", show_default="https://HOST:PORT")
     ] = "",
@@ -110,14 +111,25 @@ def all_in_one(
         typer.Option(help="What to apply to the cluster first: crds,webhooks,rbac, or all. Else what is there stays."),
     ] = "",
     health_port: Annotated[
-        int,
+        int | None,
         typer.Option(
-            envvar="HEALTH_PORT", min=0, max=65535, help="Of /readyz and /healthz over everything.", show_default="8081"
+            envvar="HEALTH_PORT",
+            min=0,
+            max=65535,
+            help="Of /readyz and /healthz over everything; 0: a free one.",
+            show_default="8081",
         ),
-    ] = 0,
+    ] = None,
     metrics_port: Annotated[
-        int, typer.Option(envvar="METRICS_PORT", min=0, max=65535, help="Of /metrics, plain HTTP.", show_default="8443")
-    ] = 0,
+        int | None,
+        typer.Option(
+            envvar="METRICS_PORT",
+            min=0,
+            max=65535,
+            help="Of /metrics, plain HTTP; 0: a free one.",
+            show_default="8443",
+        ),
+    ] = None,
     without: Annotated[str, typer.Option(help="Services that are not to run here, with commas.")] = "",
     scheduler: Annotated[bool, typer.Option(envvar="SCHEDULER", help="Run the scheduler.")] = True,
     print_env: Annotated[
@@ -232,7 +244,22 @@ def kubectl_plugin() -> None:
 
     plugin = typer.Typer(no_args_is_help=True, help="Queues and workloads of Kueue's API.")
     add_to(plugin)
-    plugin()
+    sys.exit(_as_kubectl(plugin))
+
+
+def _as_kubectl(plugin: typer.Typer) -> int:
+    """Run it; whatever was typed wrong is one line and exit code 1, as with kueuectl, and a command alone prints its help."""
+    from typer.exceptions import TyperException
+
+    try:
+        return plugin(standalone_mode=False) or 0
+    except TyperException as error:
+        # The help of a command alone was printed on the way; there is no message then.
+        if error.format_message():
+            typer.echo(f"error: {error.format_message()}", err=True)
+        return 1 if error.format_message() else 0
+    except typer.Abort:
+        return 1
 
 
 if __name__ == "__main__":

@@ -40,6 +40,15 @@ def recorded(folder: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
+def folders() -> list[Path]:
+    """Of the runs that are recorded, whether they live or not."""
+    found = []
+    for path in sorted(_directory().glob("*.json")):
+        with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+            found.append(Path(msgspec.json.decode(path.read_bytes(), type=Record).folder))
+    return found
+
+
 def end_all() -> list[str]:
     """End every recorded run and remove its folder; a line about each."""
     lines = []

@@ -45,8 +45,10 @@ class ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):
 class Session:
     """An open connection. Everything raises ApiError."""
 
-    def __init__(self, client: KubeClient, namespace: str) -> None:
+    def __init__(self, client: KubeClient, namespace: str, server: str = "") -> None:
         self.client = client
+        self.server = server
+        """Base URL of the API server."""
         self.namespace = namespace
         """The namespace that is meant where none is said."""
 
@@ -139,7 +141,7 @@ class Cluster:
                 impersonate_groups=flags.as_group,
             )
             async with client:
-                yield Session(client, namespace)
+                yield Session(client, namespace, (await credentials.load(files, context)).server)
 
 
 def _json(data: bytes) -> Json:

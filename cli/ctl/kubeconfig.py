@@ -47,7 +47,8 @@ def mixed(kubeconfig: str, context: str, cluster: str, user: str) -> Iterator[tu
 
 
 def _context(kubeconfig: str, context: str) -> dict[str, str]:
-    if not kubeconfig:
+    if not kubeconfig or not all(Path(part).is_file() for part in kubeconfig.split(os.pathsep) if part):
+        # The reader would log a line of its own about it; the error is told once, when the credentials are loaded.
         return {}
     try:
         merged = KubeConfigMerger(kubeconfig).config

@@ -5,9 +5,11 @@ json, yaml and name are written here. Templates (go-template, jsonpath and their
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -34,7 +36,9 @@ FORMATS = ("json", "yaml", "name", "wide", *TEMPLATES)
 GAP = "   "
 CUT = "…"
 LEAST = 8
-"""No column is cut to fewer characters, or to fewer than its head has."""
+"""No column is cut to fewer characters, or to fewer than its head has, unless nothing else is left;"""
+LAST = 4
+"""then to these."""
 
 
 class DryRun(StrEnum):
@@ -143,17 +147,44 @@ def singular(resource: Resource) -> str:
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], *, with_head: bool = True, width: int | None = None
 ) -> None:
-    """Columns as wide as their content, three spaces between, as kubectl prints them; on a terminal that has less room, long cells end in `…`.
+    """Columns as wide as their content, three spaces between, as kubectl prints them; on a terminal that has less room see `layout`.
     `width`: characters a line may have; None: those of the terminal, and as many as are needed where there is none."""
     if width is None and sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
-    shown = [head, *rows] if with_head else list(rows)
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    if width is not None:
-        widths = fitted(widths, [max(len(word), LEAST) for word in head], width - len(GAP) * (len(head) - 1))
-    for row in shown:
-        cells = (_cut(cell, room).ljust(room) for cell, room in zip(row, widths, strict=True))
-        typer.echo(GAP.join(cells).rstrip())
+    gap, widths = layout(head, rows, width)
+    lines = [list(row) for row in rows]
+    if with_head:
+        heads = [_wrapped(words, room) for words, room in zip(head, widths, strict=True)]
+        lines = [*map(list, itertools.zip_longest(*heads, fillvalue="")), *lines]
+    for line in lines:
+        cells = (_cut(cell, room).ljust(room) for cell, room in zip(line, widths, strict=True))
+        typer.echo(gap.join(cells).rstrip())
+
+
+def layout(head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> tuple[str, list[int]]:
+    """The gap between columns, and the width of each, for lines of `width` characters at most (None: of any length).
+
+    What gives way, in this order: long cells are cut; heads of several words go over several lines; gaps shrink to one space; and in the end heads are cut too.
+    """
+    heads = [len(words) for words in head]
+    content = [max((len(row[column]) for row in rows), default=0) for column in range(len(head))]
+    natural = [max(pair) for pair in zip(heads, content, strict=True)]
+    if width is None:
+        return GAP, natural
+    words = [max(map(len, text.split()), default=0) for text in head]
+    narrow = [max(pair) for pair in zip(words, content, strict=True)]
+    steps = [(GAP, natural, heads), *((" " * spaces, narrow, words) for spaces in range(len(GAP), 0, -1))]
+    for gap, widths, lowest in steps:
+        least = [max(low, LEAST) for low in lowest]
+        room = width - len(gap) * (len(head) - 1)
+        if sum(map(min, widths, least)) <= room:
+            return gap, fitted(widths, least, room)
+    gap, widths, _ = steps[-1]
+    return gap, fitted(widths, [LAST] * len(head), width - len(gap) * (len(head) - 1))
+
+
+def _wrapped(words: str, room: int) -> list[str]:
+    return [words] if len(words) <= room else textwrap.wrap(words, room, break_long_words=False)
 
 
 def fitted(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:

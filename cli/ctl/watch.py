@@ -1,6 +1,7 @@
 """`watch`: what Sluice decides, as it happens: the public events of the bus, a line each, or CloudEvents as JSON.
 
-Where the bus is: the flag or SLUICE_EVENTS_URL; else the Secret of the reader of public events, in the cluster.
+Where the bus is: the flag or SLUICE_EVENTS_URL; else that of an all-in-one of this user that runs here for the same API server; else the Secret of the
+reader of public events, in the cluster.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import typer
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from cli import local_events
 from cli.ctl.cluster import Cluster, CommandError, Session
 from cli.ctl.flags import on_cluster
 from shared.events import cloudevents, subjects
@@ -47,7 +49,7 @@ def watch_events(
         raise CommandError(f"-o {output}: json or nothing")
 
     async def follow(session: Session) -> None:
-        url = events_url or await _from_secret(session)
+        url = events_url or local_events.url_for(session.server) or await _from_secret(session)
         namespace = "*" if all_namespaces else subjects.escape(session.namespace)
         await _follow(url, f"sluice.events.{namespace}.>", ca_file, workload, is_json=output == "json")
 
@@ -60,7 +62,8 @@ async def _from_secret(session: Session) -> str:
         found = await session.get(SECRETS, SECRET, NAMESPACE)
     except ApiError as error:
         raise CommandError(
-            f"where are the events? Give --events-url or SLUICE_EVENTS_URL; Secret {NAMESPACE}/{SECRET}: {error.message}"
+            f"where are the events? No all-in-one runs here for {session.server}, and Secret {NAMESPACE}/{SECRET}: "
+            f"{error.message}. Give --events-url or SLUICE_EVENTS_URL"
         ) from error
     text = {name: base64.b64decode(value).decode() for name, value in (found.get("data") or {}).items()}
     scheme, _, address = text.get("url", "").partition("://")

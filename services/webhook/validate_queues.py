@@ -51,6 +51,9 @@ def _check_errors(queue: ClusterQueue, old: ClusterQueue | None) -> Iterator[Fie
     if strategy is None:
         return
     flavors = _flavors(queue)
+    if not flavors:
+        # Nothing to compare with yet; whoever adds the first flavor is told then. Published manifests begin so.
+        return
     kept: dict[str, frozenset[str]] = {}
     if old is not None and old.spec.admission_checks_strategy is not None and set(flavors) == set(_flavors(old)):
         # What was stored before the rule existed must not block unrelated changes.

@@ -92,7 +92,8 @@ def _conversion(crd: Crd) -> Schema:
         "path": CONVERSION_PATH,
         "port": 443,
     }
-    webhook: Schema = {"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}}
+    # The null takes away the address that an all-in-one left: with both the API server refuses the definition.
+    webhook: Schema = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": None, "service": service}}
     return {"strategy": "Webhook", "webhook": webhook}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import ssl
 
+import yaml
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
 
@@ -87,8 +88,9 @@ async def _configuration(kubeconfig: str, context: str) -> Configuration:
         await load_kube_config(
             config_file=kubeconfig, context=context or None, client_configuration=configuration, persist_config=False
         )
-    except (ConfigException, OSError, ValueError, TypeError, AssertionError) as error:
-        raise CredentialsError(f"kubeconfig {kubeconfig}: {error}") from error
+    except (ConfigException, OSError, ValueError, TypeError, AttributeError, AssertionError, yaml.YAMLError) as error:
+        # What the parser says goes over several lines.
+        raise CredentialsError(f"kubeconfig {kubeconfig}: {' '.join(str(error).split())}") from error
     return configuration
 
 

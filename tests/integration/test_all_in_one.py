@@ -50,7 +50,7 @@ class AllInOne:
         self.folder = folder
         self.health, self.metrics, self.webhook = free_ports(3)
         self._flags = flags
-        self._environment = {
+        self.environment = {
             **{k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG")},
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(folder),
@@ -69,7 +69,7 @@ class AllInOne:
         with self.output.open("ab") as output:
             self.process = await asyncio.create_subprocess_exec(
                 *self.launcher, sys.executable, "-m", "cli.main", "all-in-one", *self._flags,
-                stdout=output, stderr=output, env=self._environment, cwd=self.folder,
+                stdout=output, stderr=output, env=self.environment, cwd=self.folder,
             )  # fmt: skip
 
     async def until_ready(self) -> float:

@@ -179,7 +179,7 @@ spec:
 
 async def test_version_and_bad_credentials(cluster: DevCluster) -> None:
     assert (await said(cluster, "version")).startswith("Client Version: v")
-    assert "no such file" in await refused(cluster, "list cq --kubeconfig /nowhere")
+    assert await refused(cluster, "list cq --kubeconfig /nowhere") == "error: kubeconfig /nowhere: no such file"
     assert "cannot" in await refused(cluster, "list cq --as nobody")
 
 

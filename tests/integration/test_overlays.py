@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import yaml
 
+from cli.integrations import component, optional
 from cli.nats_credentials import CA_SECRET, CONFIG_KEY, CONFIG_SECRET, TLS_SECRET, main
 from devcluster.cluster import DevCluster
 from devcluster.options import ClusterOptions
@@ -21,11 +24,12 @@ from tests.integration.stack.grants import POLICY, calls, granted, unused
 from tests.integration.stack.manifests import as_list
 from tests.integration.test_manifests import NAMESPACE, _secrets, apply, get, kubectl
 from tests.unit.k8s.charts import EXAMPLES, chart, example
-from tests.unit.k8s.rendered import key, render
+from tests.unit.k8s.rendered import ROOT, key, render
 from tests.unit.k8s.test_overlays import HA, OVERLAYS
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
+K8S = ROOT / "k8s"
 OTHERS = (
     ("monitoring.coreos.com", "v1", "ServiceMonitor"),
     ("monitoring.coreos.com", "v1", "PrometheusRule"),
@@ -70,6 +74,40 @@ async def test_accepted_without_warnings(cluster: DevCluster, folder: str) -> No
     out, warnings = await apply(cluster, folder, "--dry-run=server")
     assert warnings == ""
     assert len(out.splitlines()) == len(render(folder))
+
+
+def of_overlays() -> set[str]:
+    """Components that an overlay is made of."""
+    found = set()
+    for file in (K8S / "overlays").glob("*/kustomization.yaml"):
+        found |= {Path(c).name for c in yaml.safe_load(file.read_text()).get("components", ())}
+    return found
+
+
+def put_together(folder: Path, components: list[Path]) -> None:
+    """An overlay in the folder, of base and these."""
+    document = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [os.path.relpath(K8S / "base", folder)],
+        "components": [os.path.relpath(component, folder) for component in components],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
+
+
+async def test_every_other_component_is_accepted_without_warnings(cluster: DevCluster, tmp_path: Path) -> None:
+    """All kinds of jobs at once, and whatever no overlay is made of, on top of base."""
+    used = of_overlays()
+    folders = [
+        folder
+        for file in sorted((K8S / "components").rglob("kustomization.yaml"))
+        if (folder := file.parent).name not in used or folder.parent.name == "integrations"
+    ]
+    assert {f.name for f in folders if f.parent.name == "integrations"} >= {component(k.framework) for k in optional()}
+    put_together(tmp_path, folders)
+    out, warnings = await apply(cluster, str(tmp_path), "--dry-run=server")
+    assert warnings == ""
+    assert len(out.splitlines()) > len(render("base"))
 
 
 @pytest.mark.parametrize("name", sorted(p.stem for p in EXAMPLES.iterdir()))

@@ -66,6 +66,16 @@ def test_metrics_may_be_off(tmp_path: Path) -> None:
     assert plan_of(Options(config=config, metrics_port=5)).metrics == Address("127.0.0.1", 5)
 
 
+def test_a_port_0_is_a_free_one(tmp_path: Path) -> None:
+    config = with_file(tmp_path, "metrics: {bindAddress: '0'}\nwebhook: {port: 1000}\n")
+    plan = plan_of(Options(config=config, webhook_port=0, health_port=0, metrics_port=0))
+    assert plan.metrics is not None
+    ports = [plan.webhook.port, plan.health.port, plan.metrics.port]
+    assert not {0, 1000} & set(ports)
+    assert plan.webhook_url == f"https://127.0.0.1:{plan.webhook.port}"
+    _check_ports(plan)
+
+
 def test_certificates(tmp_path: Path) -> None:
     config = with_file(
         tmp_path, f"internalCertManagement: {{enable: false}}\nwebhook: {{certDir: {tmp_path / 'given'}}}\n"

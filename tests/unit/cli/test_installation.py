@@ -180,6 +180,11 @@ async def serving(cluster: Cluster, kubeconfig: Callable[[str], Path]) -> AsyncI
         await runner.cleanup()
 
 
+def server_of(file: str) -> str:
+    """The API server of a kubeconfig."""
+    return str(yaml.safe_load(Path(file).read_text())["clusters"][0]["cluster"]["server"])
+
+
 ALL_KINDS = tuple(r.plural for r in installation._NEEDED)
 
 
@@ -187,7 +192,9 @@ async def test_nothing_is_installed_unasked(kubeconfig: Callable[[str], Path]) -
     cluster = Cluster(namespaces=("own",), kinds=ALL_KINDS)
     async with serving(cluster, kubeconfig) as file:
         prepared = await prepare(Wanted(kubeconfig=file, namespace="own"))
-    assert prepared == Prepared(user="system:serviceaccount:own:sluice-watcher", impersonate=True)
+    assert prepared == Prepared(
+        user="system:serviceaccount:own:sluice-watcher", impersonate=True, server=server_of(file)
+    )
     assert list(cluster.objects) == ["/api/v1/namespaces/own"]
 
 
@@ -209,7 +216,7 @@ async def test_credentials_that_may_not_act_as_another(kubeconfig: Callable[[str
     cluster = Cluster(may_impersonate=False, namespaces=("own",), kinds=ALL_KINDS)
     async with serving(cluster, kubeconfig) as file:
         wanted = Wanted(kubeconfig=file, namespace="own", parts=("webhooks",), webhook_url="https://x")
-        assert await prepare(wanted) == Prepared(user="admin", impersonate=False)
+        assert await prepare(wanted) == Prepared(user="admin", impersonate=False, server=server_of(file))
     installed = [o for p, o in cluster.objects.items() if "webhookconfigurations" in p]
     conditions = {w["matchConditions"][0]["expression"] for o in installed for w in o["webhooks"]}
     assert conditions == {'request.userInfo.username != "admin"'}

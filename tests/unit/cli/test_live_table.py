@@ -6,6 +6,7 @@ import io
 from collections import deque
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from cli import live_table
@@ -54,11 +55,22 @@ QUEUE = convert(
 )
 
 
-def shown(*workloads: Workload) -> str:
-    console = Console(width=140, file=io.StringIO(), record=True, force_terminal=False)
+def shown(*workloads: Workload, width: int = 140) -> str:
+    console = Console(width=width, file=io.StringIO(), record=True, force_terminal=False)
     seen = {w.metadata.key: w for w in workloads}
     console.print(live_table.render({"research": QUEUE}, seen, deque(["an event"])))
     return console.export_text()
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_long_names_leave_room_for_the_reason(width: int) -> None:
+    name = "job-experiment-with-a-very-long-name-abcdef-12345"
+    text = shown(workload(name, condition("QuotaReserved", "False", "WaitingForQuota", "needs 2 cpu")), width=width)
+    assert max(map(len, text.splitlines())) == width
+    assert "WaitingForQuota: needs" in text
+    # All of the name is there, over several lines if need be.
+    column = [line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│") and line.count("│") == 4]
+    assert "".join(column) == f"n/{name}"
 
 
 def test_queues_waiting_events_and_totals() -> None:

@@ -227,11 +227,13 @@ async def test_a_missing_kubeconfig_is_named() -> None:
         await connect("/no/such/file")
 
 
-async def test_a_broken_kubeconfig_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["current-context: nowhere", ": : {", "[]", "text", "contexts: 3", "\x00"])
+async def test_a_broken_kubeconfig_is_named_in_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "kubeconfig"
-    path.write_text("current-context: nowhere\n")
-    with pytest.raises(CredentialsError, match=str(path)):
+    path.write_text(text + "\n")
+    with pytest.raises(CredentialsError, match=str(path)) as caught:
         await connect(str(path))
+    assert "\n" not in str(caught.value)
 
 
 async def test_nothing_to_connect_to_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,19 @@ def test_an_unchanged_check_with_unknown_flavors_does_not_block_other_changes() 
     ]
 
 
+def test_a_queue_without_flavors_may_name_those_that_it_will_have() -> None:
+    checks = {"admissionChecks": [{"name": "ac", "onFlavors": ["nope"]}]}
+    empty = queue(admissionChecksStrategy=checks)
+    strict = resolve({"RejectUpdatesToCQWithInvalidOnFlavors": True})
+    assert paths(cluster_queue_errors(empty, None, DEFAULT_GATES)) == []
+    assert paths(cluster_queue_errors(empty, empty, strict)) == []
+    # The first flavors settle it, although the check itself is unchanged.
+    filled = queue(resourceGroups=[GOOD], admissionChecksStrategy=checks)
+    assert paths(cluster_queue_errors(filled, empty, DEFAULT_GATES)) == [
+        ("spec.admissionChecksStrategy.admissionChecks[0].onFlavors[0]", "Unsupported value")
+    ]
+
+
 def test_unless_the_gate_says_so() -> None:
     checks = {"admissionChecks": [{"name": "ac", "onFlavors": ["nope"]}]}
     old = queue(resourceGroups=[GOOD], admissionChecksStrategy=checks)

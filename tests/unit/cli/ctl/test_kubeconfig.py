@@ -37,6 +37,14 @@ def test_the_namespace_is_the_contexts(file: str) -> None:
     assert kubeconfig.namespace("", "") == ""
 
 
+def test_a_file_that_is_not_there_is_left_to_the_credentials(
+    file: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for files in (str(tmp_path / "absent"), f"{tmp_path / 'absent'}:{file}"):
+        assert kubeconfig.namespace(files, "") == ""
+    assert capfd.readouterr() == ("", "")
+
+
 def test_the_flag_wins_over_the_environment(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "elsewhere")
     assert kubeconfig.files(file) == file

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.ctl.cluster import CommandError
-from cli.ctl.printing import DryRun, Style, duration, fitted, show, table
+from cli.ctl.printing import LAST, DryRun, Style, duration, fitted, layout, show, table
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,53 @@ def test_a_narrow_terminal_cuts_the_widest_column_but_not_the_names(capsys: pyte
     assert "…" not in capsys.readouterr().out
     table(("NAME", "LABELS", "AGE"), rows)
     assert "…" not in capsys.readouterr().out, "into a pipe all is written"
+
+
+HEADS = (
+    ("NAME", "COHORT", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "ACTIVE", "AGE"),
+    (
+        "NAMESPACE", "NAME", "JOB TYPE", "JOB NAME", "LOCALQUEUE", "CLUSTERQUEUE", "STATUS", "POSITION IN QUEUE", "EXEC TIME", "AGE",
+        "PRIORITY", "PODS", "FLAVORS", "REASON",
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("width", [80, 100, 132])
+def test_the_tables_of_lists_fit_a_terminal(
+    head: tuple[str, ...], width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table(head, [tuple(f"{word.lower()}-{'x' * 30}" for word in head)] * 2, width=width)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert [line for line in lines if "x" in line or "…" in line]
+
+
+def test_heads_of_several_words_go_over_several_lines_before_they_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    table(HEADS[0], [("a-queue-of-the-lab", "all", "12", "3", "true", "5m")], width=70)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "NAME                 COHORT   PENDING     ADMITTED    ACTIVE   AGE",
+        "                              WORKLOADS   WORKLOADS",
+        "a-queue-of-the-lab   all      12          3           true     5m",
+    ]
+
+
+words = st.lists(st.sampled_from(["NAME", "QUEUE", "WORKLOADS", "IN"]), min_size=1, max_size=3).map(" ".join)
+
+
+@given(st.lists(st.tuples(words, st.text("ab-", max_size=40)), min_size=1, max_size=12), st.integers(1, 200))
+def test_a_layout_shows_all_if_there_is_room_and_never_more_than_there_is(
+    columns: list[tuple[str, str]], width: int
+) -> None:
+    head, row = [name for name, _ in columns], [cell for _, cell in columns]
+    gap, widths = layout(head, [row], width)
+    total = sum(widths) + len(gap) * (len(widths) - 1)
+    natural = [max(len(name), len(cell)) for name, cell in columns]
+    if sum(natural) + 3 * (len(natural) - 1) <= width:
+        assert (gap, widths) == ("   ", natural)
+    assert total <= max(width, LAST * len(columns) + len(columns) - 1)
+    assert layout(head, [row], None) == ("   ", natural)
 
 
 def test_columns_are_as_wide_as_their_content(capsys: pytest.CaptureFixture[str]) -> None:
