@@ -1,21 +1,21 @@
 """What differs for a group of pods in the passes of the generic reconciler.
 
 1. In a namespace that is being deleted its pods may go at once: Kubernetes deletes pods before Workloads there, so nothing may wait for the Workload.
-2. Pods end by the dozen, and each that has ended is not ready any more. So what is told of them (how many have succeeded, that not all are ready) is told a
+2. A pod that somebody deletes by force goes at once, too: nobody will tell of its end, and its place is free for another one.
+3. Pods end by the dozen, and each that has ended is not ready any more. So what is told of them (how many have succeeded, that not all are ready) is told a
    little later, once for many, and not at all if the group is over by then (R8).
-3. That pods are not ready yet is not written: no condition says the same.
+4. That pods are not ready yet is not written: no condition says the same.
 """
 
 from services.watcher.core_kinds import Namespace
 from services.watcher.job_control import Job
 from services.watcher.lanes import LaneKey
-from services.watcher.pod_control import PodControl
+from services.watcher.pod_control import GroupControl
 from services.watcher.reconcile_job import JobReconciler
 from services.watcher.store import Stored
 from services.watcher.workload_state import condition, is_finished, workload_of
 from shared.api import names
-from shared.jobs.pod import members
-from shared.jobs.pod_view import is_deleting
+from shared.jobs.pod_view import is_forced
 from shared.jobs.protocol import JobKind
 
 GATHER_S = 2.0
@@ -27,7 +27,7 @@ FORGOTTEN_S = 60.0
 class GroupReconciler(JobReconciler):
     """See JobReconciler. `_control` is a GroupControl."""
 
-    _control: PodControl
+    _control: GroupControl
 
     def __init__(self, **parts: object) -> None:
         super().__init__(**parts)  # type: ignore[arg-type]
@@ -35,9 +35,9 @@ class GroupReconciler(JobReconciler):
         """What a workload has not been told yet, and when that was noticed, by its uid."""
 
     async def reconcile(self, kind: JobKind, lane: LaneKey) -> float | None:
-        if self._is_ending(lane.namespace) and (job := self._control.load(kind, lane)) is not None:
-            going = {pod.metadata.uid for pod in members(job.manifest) if is_deleting(pod)}
-            await self._control.let_go(one for one in self._control.pods_of(job) if one.uid in going)
+        deleting = self._control.deleting(lane)
+        ends = bool(deleting) and self._is_ending(lane.namespace)
+        await self._control.let_go(stored for stored, pod in deleting if ends or is_forced(pod))
         return await super().reconcile(kind, lane)
 
     async def _with_workload(self, job: Job, stored: Stored) -> float | None:

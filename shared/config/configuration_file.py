@@ -112,6 +112,8 @@ USED_FRAMEWORKS = frozenset(
         "batch/job",
         "pod",
         "deployment",
+        "statefulset",
+        "leaderworkerset.x-k8s.io/leaderworkerset",
         "jobset.x-k8s.io/jobset",
         *(f"kubeflow.org/{kind}" for kind in ("tfjob", "pytorchjob", "xgboostjob", "paddlejob", "jaxjob", "mpijob")),
         *(f"ray.io/{kind}" for kind in ("rayjob", "raycluster", "rayservice")),
