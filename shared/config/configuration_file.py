@@ -76,6 +76,7 @@ USED_GATES = frozenset(
         "MetricForWorkloadCreationLatency",
         "MetricsForCohorts",
         "PartialAdmission",
+        "PodIntegrationValidateGroupOwner",
         "PrioritizePreemptorWorkloads",
         "PriorityBoost",
         "PrioritySortingWithinCohort",
