@@ -4,6 +4,7 @@ not there (StatefulSets and Deployments have theirs).
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,6 +15,7 @@ from shared.jobs.deployment import Deployment
 from shared.jobs.leader_worker_set import LeaderWorkerSet
 from shared.jobs.queueing_parent import QueueingParent
 from shared.jobs.stateful_set import StatefulSet
+from shared.kube.errors import NotFound
 from shared.kube.resources import PODS, STATEFUL_SETS
 from tests.integration.stack.kind_rows import pod_spec
 from tests.integration.stack.manifests import Manifest
@@ -41,7 +43,8 @@ async def play(cluster: Cluster, parent: Manifest) -> None:
         labels, ordinal = pod["metadata"]["labels"], pod["metadata"]["name"].removeprefix(f"{name}-")
         if ordinal.isdigit() and f"{LWS}/group-index" not in labels:
             change = {"metadata": {"labels": {f"{LWS}/group-index": ordinal}}}
-            await cluster.client.patch(PODS, namespace, pod["metadata"]["name"], msgspec.json.encode(change))
+            with contextlib.suppress(NotFound):
+                await cluster.client.patch(PODS, namespace, pod["metadata"]["name"], msgspec.json.encode(change))
         if ordinal.isdigit() and int(ordinal) < replicas:
             of_group = {f"{LWS}/group-index": ordinal}
             await _apply(
@@ -51,7 +54,10 @@ async def play(cluster: Cluster, parent: Manifest) -> None:
     for found in msgspec.json.decode(made)["items"]:
         ordinal = found["metadata"]["name"].removeprefix(f"{name}-")
         if ordinal.isdigit() and int(ordinal) >= replicas:
-            await cluster.client.delete(STATEFUL_SETS, namespace, found["metadata"]["name"], propagation="Background")
+            with contextlib.suppress(NotFound):
+                await cluster.client.delete(
+                    STATEFUL_SETS, namespace, found["metadata"]["name"], propagation="Background"
+                )
 
 
 async def _apply(
