@@ -122,7 +122,7 @@ class Handlers:
         if not request.has_old:
             return _refused(kind.errors(parent, None, self._circumstances))
         meta = convert(ObjectMeta, section(parent, "metadata"))
-        found = await self._surroundings(meta, request.namespace)
+        found = await self._surroundings(meta, request.namespace, live=False)
         if isinstance(found, Verdict):
             return found
         old = _json(request.old_object)

@@ -11,10 +11,11 @@ import pytest
 from services.watcher.group_workload import ARRIVING_S
 from services.watcher.lane_keys import POD_GROUP
 from services.watcher.managed_jobs import JobSettings
-from services.watcher.reconcile_group import FORGOTTEN_S, GATHER_S, GroupReconciler
+from services.watcher.reconcile_group import FORGOTTEN_S, GATHER_S, LATEST_S, GroupReconciler
 from shared.api.meta import format_time
 from shared.config.feature_gates import resolve
 from tests.unit.watcher.manifests import metadata, template, workload
+from tests.unit.watcher.moments import NOW
 from tests.unit.watcher.world import World, queued_pod, running
 
 A, B = "0a0a0a0a", "0b0b0b0b"
@@ -262,6 +263,8 @@ async def test_what_has_succeeded_is_told_together(world: World) -> None:
     for name in ("p0", "p1"):
         world.edit("pod", name, lambda found: found["status"].update(phase="Succeeded"))
         await quiet()
+        # Another one has ended since: it is waited for a third.
+        world.clock.pass_(GATHER_S - 0.5)
     assert len(world.api.calls) == before
     world.clock.pass_(GATHER_S)
     world.edit("pod", "p2", lambda found: found["metadata"]["annotations"].update(x="y"))
@@ -273,6 +276,21 @@ async def test_what_has_succeeded_is_told_together(world: World) -> None:
     await world.settled()
     assert world.condition("Finished", "g") == ("True", "Succeeded")
     assert world.workload("g")["status"]["reclaimablePods"] == [{"name": A, "count": 2}]
+
+
+async def test_while_pods_go_on_ending_it_is_told_at_last(world: World) -> None:
+    names = [f"p{i}" for i in range(15)]
+    await admitted(world, len(names))
+    before = len(world.api.calls)
+    told: list[float] = []
+    for name in names[:-1]:
+        world.edit("pod", name, lambda found: found["status"].update(phase="Succeeded"))
+        await quiet()
+        told += [world.clock() - NOW.timestamp()] * (len(world.api.calls) - before - len(told))
+        world.clock.pass_(GATHER_S - 0.2)
+    assert len(told) == 1
+    assert LATEST_S <= told[0] < LATEST_S + GATHER_S
+    assert world.workload("g")["status"]["reclaimablePods"][0]["count"] > len(names) // 2
 
 
 async def test_a_group_that_cannot_be_retried_is_over_when_all_have_ended(world: World) -> None:
