@@ -21,7 +21,7 @@ from shared.api import names
 from shared.api.selectors import LabelSelector
 from shared.jobs.protocol import JobKind
 from shared.jobs.queueing_parent import QueueingParent
-from shared.jobs.registry import QUEUED_BY_POD
+from shared.jobs.registry import PARENTS
 from shared.kube import credentials, resources
 from shared.kube.client import KubeClient, connect
 from shared.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
@@ -195,7 +195,8 @@ async def _established(client: KubeClient, crd: str) -> None:
 
 
 async def _rbac(client: KubeClient, wanted: Wanted) -> None:
-    for manifest in (*_read(MANIFESTS / "rbac"), *(m for kind in _enabled(wanted) for m in integrations.roles(kind))):
+    kinds: list[JobKind | QueueingParent] = [*_enabled(wanted), *_parents(wanted)]
+    for manifest in (*_read(MANIFESTS / "rbac"), *(m for kind in kinds for m in integrations.roles(kind))):
         await _apply(client, _in_namespace(manifest, wanted.namespace))
 
 
@@ -205,7 +206,7 @@ def _enabled(wanted: Wanted) -> list[JobKind]:
 
 
 def _parents(wanted: Wanted) -> list[QueueingParent]:
-    return [kind for kind in QUEUED_BY_POD if kind.framework in wanted.frameworks]
+    return [kind for kind in PARENTS if kind.framework in wanted.frameworks]
 
 
 def _in_namespace(manifest: Manifest, namespace: str) -> Manifest:

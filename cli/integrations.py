@@ -17,7 +17,7 @@ import yaml
 from shared.api import names
 from shared.jobs.protocol import JobKind
 from shared.jobs.queueing_parent import QueueingParent
-from shared.jobs.registry import BUILT_IN, INTEGRATED, QUEUED_BY_POD, review_path
+from shared.jobs.registry import BUILT_IN, INTEGRATED, PARENTS, review_path
 
 Manifest = dict[str, Any]
 
@@ -26,6 +26,7 @@ BASE = "batch/job"
 """The one integration that is always installed."""
 NAMESPACE = "kueue-system"
 GATEWAY = "sluice-watcher"
+WEBHOOK = "sluice-webhook"
 _READS = {"trainer.kubeflow.org/trainjob": ("clustertrainingruntimes", "trainingruntimes")}
 """What jobs of a kind refer to (`JobKind.refers_to`)."""
 _NEVER = ("kube-system", NAMESPACE)
@@ -39,9 +40,23 @@ def component(framework: str) -> str:
 
 
 def roles(kind: JobKind | QueueingParent) -> list[Manifest]:
-    """What the gateway may do with a kind of job: a ClusterRole, and its binding."""
-    name = f"{GATEWAY}-{component(kind.framework)}"
-    metadata = {"name": name}
+    """What the gateway may do with a kind of job, and the webhook beyond its review: ClusterRoles, each with its binding."""
+    found: list[Manifest] = []
+    for account, rules in ((GATEWAY, _of_gateway(kind)), (WEBHOOK, _of_webhook(kind))):
+        if rules:
+            found += _granted(account, f"{account}-{component(kind.framework)}", rules)
+    return found
+
+
+def _of_gateway(kind: JobKind | QueueingParent) -> list[Manifest]:
+    for parent in PARENTS:
+        if kind is parent:
+            # It is only looked at; its pods are marked, and may be by the rights of the integration of pods, which comes with it.
+            watched = [(kind.group, kind.plural), ("apps", "statefulsets")] if parent.grouped else []
+            return [
+                {"apiGroups": [group], "resources": [plural], "verbs": ["list", "watch"]}
+                for group, plural in dict.fromkeys(watched)
+            ]
     rules: list[Manifest] = [
         {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["delete", "get", "list", "patch", "watch"]},
         {"apiGroups": [kind.group], "resources": [f"{kind.plural}/finalizers"], "verbs": ["update"]},
@@ -50,7 +65,18 @@ def roles(kind: JobKind | QueueingParent) -> list[Manifest]:
         rules.append({"apiGroups": [kind.group], "resources": list(_READS[kind.framework]), "verbs": ["get"]})
     if kind.framework == "pod":
         rules.append({"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]})
-    subject = {"kind": "ServiceAccount", "name": GATEWAY, "namespace": NAMESPACE}
+    return rules
+
+
+def _of_webhook(kind: JobKind | QueueingParent) -> list[Manifest]:
+    """A StatefulSet may not have replicas again before its workload has given back its quota."""
+    asks = kind.framework == "statefulset"
+    return [{"apiGroups": [names.GROUP], "resources": ["workloads"], "verbs": ["get"]}] if asks else []
+
+
+def _granted(account: str, name: str, rules: list[Manifest]) -> list[Manifest]:
+    metadata = {"name": name}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
     reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name}
     return [
         {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules},
@@ -90,7 +116,7 @@ def webhook(kind: JobKind | QueueingParent, verb: str) -> Manifest:
             {
                 "apiGroups": [kind.group],
                 "apiVersions": [kind.version],
-                "operations": ["CREATE"] if verb == "mutate" and kind not in QUEUED_BY_POD else ["CREATE", "UPDATE"],
+                "operations": ["CREATE"] if verb == "mutate" and kind not in PARENTS else ["CREATE", "UPDATE"],
                 "resources": [kind.plural],
             }
         ],
@@ -107,9 +133,7 @@ def rendered(frameworks: Iterable[str] = ()) -> dict[str, str]:
     wanted = set(frameworks)
     files: dict[str, str] = {}
     kinds: list[JobKind | QueueingParent]
-    kinds = (
-        [kind for kind in INTEGRATED if kind.framework in wanted] if wanted else [*optional(BUILT_IN), *QUEUED_BY_POD]
-    )
+    kinds = [kind for kind in INTEGRATED if kind.framework in wanted] if wanted else [*optional(BUILT_IN), *PARENTS]
     for kind in kinds:
         name = component(kind.framework)
         patches = [
@@ -131,11 +155,11 @@ def rendered(frameworks: Iterable[str] = ()) -> dict[str, str]:
                 "apiVersion": "kustomize.config.k8s.io/v1alpha1",
                 "kind": "Component",
                 "labels": [{"pairs": {"app.kubernetes.io/part-of": "sluice"}}],
-                **({} if kind in QUEUED_BY_POD else {"resources": ["role.yaml"]}),
+                **({"resources": ["role.yaml"]} if roles(kind) else {}),
                 "patches": patches,
             }
         )
-        if kind not in QUEUED_BY_POD:
+        if roles(kind):
             files[f"{name}/role.yaml"] = _render(*roles(kind))
     return files
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from devcluster.audit import AuditEvent, read_events
-from loadtest import plots, webhook
+from loadtest import plots, pod_groups, webhook
 from loadtest import report as reports
 from loadtest.api_requests import Requests, difference, read_requests
 from loadtest.api_writes import api_writes
@@ -195,6 +195,8 @@ async def run(arguments: argparse.Namespace, console: Console) -> int:
     """Exit code."""
     if arguments.shape == webhook.NAME:
         return await webhook.run(arguments, console)
+    if arguments.shape == pod_groups.NAME:
+        return await pod_groups.run(arguments, console)
     try:
         shape = load(arguments.shape)
     except ValueError as error:
@@ -268,7 +270,7 @@ def _positive(text: str) -> int:
 def main(argv: list[str] | None = None) -> int:
     """Parse and run."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.run", description="Run a load shape and write a report.")
-    parser.add_argument("shape", help="name of a shape in loadtest/shapes, a YAML file, or webhook")
+    parser.add_argument("shape", help="name of a shape in loadtest/shapes, a YAML file, webhook, or pod-groups")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a threshold of the shape is missed")
     parser.add_argument("--count", type=_positive, metavar="N", help="only the first N items")
     parser.add_argument(

@@ -20,8 +20,9 @@ from services.watcher.group_workload import GroupWorkload
 from services.watcher.informing import Informing, Purpose
 from services.watcher.job_control import JobControl
 from services.watcher.job_runs import JobRuns
+from services.watcher.kinds import STATEFUL_SET, UNMARKED_POD
 from services.watcher.kubernetes_events import WORKLOAD_CONTROLLER, EventRecorder, Regarding
-from services.watcher.lane_keys import POD_GROUP, pod_lane, workload_lane
+from services.watcher.lane_keys import POD_GROUP, owner_lane, pod_lane, workload_lane
 from services.watcher.lanes import LaneKey, Lanes, Urgency
 from services.watcher.managed_jobs import JobSettings, ManagedJobs, job_settings
 from services.watcher.object_writer import ObjectWriter
@@ -34,7 +35,10 @@ from services.watcher.provisioning_objects import ProvisioningObjects
 from services.watcher.public_events import PublicEvents
 from services.watcher.reconcile_group import GroupReconciler
 from services.watcher.reconcile_job import JobReconciler
+from services.watcher.reconcile_serving import ServingReconciler
 from services.watcher.retention import Retention
+from services.watcher.serving_pods import PodMarker, ServingPods
+from services.watcher.serving_workloads import ServingWorkloads
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Change, Store, Stored
 from services.watcher.workload_state import is_admitted, is_evicted, is_finished, workload_of
@@ -44,7 +48,7 @@ from shared.bus.interface import GatewayBus
 from shared.config.configuration import Configured
 from shared.jobs.pod import PodGroup
 from shared.jobs.protocol import JobKind
-from shared.jobs.registry import integrated, token_of
+from shared.jobs.registry import grouped, integrated, token_of
 from shared.kube.client import KubeClient
 from shared.kube.resources import Resource
 
@@ -97,6 +101,16 @@ class Gateway:
         self._owned = OwnedWorkloads(store)
         self._managed = ManagedJobs(store, client, jobs, enabled)
         self._groups = PodMembers(store)
+        self._parents = {token_of(kind.group, kind.kind): kind for kind in grouped(jobs.serving)}
+        self._serving_pods = ServingPods(store, self._parents)
+        self._serving = ServingReconciler(
+            self._parents,
+            store,
+            self._managed,
+            ServingWorkloads(store, client, self._writer, self.recorder, self._groups, jobs, now),
+            self._serving_pods,
+            PodMarker(store, self._writer, jobs.gates),
+        )
         runs = JobRuns(now)
         events = AdmissionEvents(self.recorder, self._public, store)
         control = JobControl(store, self._writer, self.recorder, runs, tracer)
@@ -219,14 +233,20 @@ class Gateway:
             case "workload":
                 self._workload_changed(change)
             case "namespace" if self._begun:
-                for token in self._tokens:
+                for token in (*self._tokens, *self._parents):
                     for stored in self._store.in_namespace(token, change.subject.name):
                         self._job_changed(stored)
             case "workloadpriorityclass" | "priorityclass" | "resourceflavor" if change.old is None and self._begun:
                 # Before, every job is still to be looked at anyway.
                 self._retry_waiting()
             case "pod" if "pod" in self._kinds:
-                for lane in self._groups.changed(change):
+                for lane in (*self._groups.changed(change), *self._serving_pods.changed(change)):
+                    self._look_at(lane)
+            case token if token == UNMARKED_POD:
+                for lane in self._serving_pods.changed(change):
+                    self._look_at(lane)
+            case token if token in self._parents or token == STATEFUL_SET:
+                for lane in self._serving_lanes(change.subject):
                     self._look_at(lane)
             case token if (kind := self._kinds.get(token)) is not None:
                 if change.new is not None:
@@ -246,15 +266,27 @@ class Gateway:
         if self._managed.may_be_managed(stored.object.metadata) or self._owned.has(lane):
             self._look_at(lane)
 
+    def _serving_lanes(self, stored: Stored) -> list[LaneKey]:
+        """Those of the sets that the object is, or is a part of."""
+        found = [self._lane(stored)] if stored.kind in self._parents else []
+        for token, kind in self._parents.items():
+            name = kind.set_of(stored.object.metadata)
+            if stored.kind == STATEFUL_SET and name:
+                found.append(LaneKey(token, stored.namespace, name))
+        return found
+
     def _workload_changed(self, change: Change) -> None:
         self._owned.changed(change)
         metadata = change.subject.object.metadata
         lane = workload_lane(metadata)
         owner = metadata.controller_owner()
+        for reference in metadata.owner_references if self._parents else ():
+            if (parent := owner_lane(reference, lane.namespace)).kind in self._parents:
+                self._look_at(parent)
         if lane.kind == POD_GROUP or owner is None:
             # Of a group, or one whose name a group needs.
             group = LaneKey(POD_GROUP, lane.namespace, change.subject.name)
-            if self._groups.has(group):
+            if self._groups.has(group) or (lane == group and metadata.deletion_timestamp is not None):
                 self._look_at(group)
         if owner is None:
             if change.new is not None and _may_be_over(change.new):
@@ -272,6 +304,13 @@ class Gateway:
                     self._look_at(self._lane(stored))
 
     def _look_at(self, lane: LaneKey) -> None:
+        if lane.kind in self._parents:
+
+            async def serve() -> None:
+                await self._serving.reconcile(lane)
+
+            self._lanes.submit(lane, serve, urgency=Urgency.START, name=_RECONCILE)
+            return
         kind = self._kinds.get(lane.kind)
         if kind is None:
             return

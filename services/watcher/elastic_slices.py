@@ -21,10 +21,8 @@ from shared.jobs.pod_view import Pod, is_terminated
 from shared.jobs.protocol import Gates, JobPodSet
 from shared.jobs.slices import PodOfSlice, Slice, to_ungate
 from shared.kube.client import KubeClient
-from shared.kube.errors import Conflict, NotFound
+from shared.kube.errors import Conflict, Gone, NotFound
 from shared.kube.resources import PODS
-
-_OF_JOBS = {"labelSelector": names.PODSET_LABEL}
 
 
 def elastic(job: Job, gates: Gates) -> bool:
@@ -72,8 +70,16 @@ def resized(current: Stored, counts: dict[str, int]) -> JsonObject | Refusal:
     return {} if pod_sets == items(spec, "spec", "podSets") else {"spec": {"podSets": pod_sets}}
 
 
+_PAGE = "500"
+
+
+class _PageMeta(msgspec.Struct, frozen=True, rename={"token": "continue"}):
+    token: str = ""
+
+
 class _Page(msgspec.Struct):
     items: list[Pod] | None = None
+    metadata: _PageMeta = _PageMeta()
 
 
 _pages = msgspec.json.Decoder(_Page)
@@ -92,10 +98,10 @@ class ElasticPods:
             return
         workload = workload_of(newest)
         first = workload.metadata.annotations.get(names.WORKLOAD_SLICE_NAME, newest.name)
-        page = _pages.decode(await self._client.list_page(PODS, namespace, query=_OF_JOBS))
+        found = await self._list(namespace, [pod_set.name for pod_set in workload.spec.pod_sets])
         pods = {
             pod.metadata.name: pod
-            for pod in page.items or ()
+            for pod in found
             if pod.metadata.annotations.get(names.WORKLOAD_SLICE_NAME) == first and not is_terminated(pod)
         }
         counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
@@ -104,6 +110,21 @@ class ElasticPods:
         ]
         for name in to_ungate(seen, counts):
             await self._ungate(pods[name])
+
+    async def _list(self, namespace: str, pod_sets: Sequence[str]) -> list[Pod]:
+        """Pods of pod sets of these names, page by page. Raises TryAgain when they change too fast for that."""
+        # Of which slice a pod is stands in an annotation, which no selector can ask for.
+        query = {"labelSelector": f"{names.PODSET_LABEL} in ({','.join(pod_sets)})", "limit": _PAGE}
+        found: list[Pod] = []
+        while True:
+            try:
+                page = _pages.decode(await self._client.list_page(PODS, namespace, query=query))
+            except Gone as error:
+                raise TryAgain("the list of pods expired between two pages") from error
+            found += page.items or ()
+            if not page.metadata.token:
+                return found
+            query = {**query, "continue": page.metadata.token}
 
     async def _ungate(self, pod: Pod) -> None:
         left = [msgspec.to_builtins(gate) for gate in pod.spec.scheduling_gates if gate.name != names.ELASTIC_JOB]

@@ -36,10 +36,13 @@ from shared.jobs.pod_group import (
     roles,
     same_shape,
     surplus,
+    youngest,
 )
 from shared.jobs.pod_view import Pod, is_active
 from shared.jobs.podset_info import PermanentError
 
+ARRIVING_S = 5.0
+"""How long after its youngest pod a group may be incomplete without a Warning."""
 OWNERS_ADDED = "OwnerReferencesAdded"
 _PODS_FAILED = "PodsFailed"
 _PODS_READY = "PodsReady"
@@ -57,7 +60,8 @@ class GroupWorkload(OneWorkload):
         stored = self._store.get("workload", lane.namespace, lane.name)
         if stored is None:
             return await self._none_matches(job, ())
-        if stored.object.metadata.annotations.get(names.IS_GROUP_WORKLOAD) != "true":
+        is_groups = stored.object.metadata.annotations.get(names.IS_GROUP_WORKLOAD) == "true"
+        if self._settings.gates["PodIntegrationValidateGroupOwner"] and not is_groups:
             note = (
                 f"Workload {stored.key} has the name of this group of pods and is not the group's; delete or rename it"
             )
@@ -115,14 +119,20 @@ class GroupWorkload(OneWorkload):
         try:
             check_complete(pods)
             over = surplus(pods)
+        except IncompleteGroup as error:
+            # Its pods are made one after the other: that they are not all there yet is no fault.
+            left = youngest(pods).timestamp() + ARRIVING_S - self._now()
+            if left <= 0:
+                self._complain(job, str(error))
+            raise EndOfPass(str(error), left if left > 0 else None) from error
         except PermanentError as error:
             self._complain(job, str(error))
             raise EndOfPass(str(error)) from error
         if over:
             await self._control.delete_excess(job, self._stored(job, over))
             gone = {pod.metadata.uid for pod in over}
-            left = [stored for stored in self._control.pods_of(job) if stored.uid not in gone]
-            job = self._control.group_of(job.kind, left)
+            others = [stored for stored in self._control.pods_of(job) if stored.uid not in gone]
+            job = self._control.group_of(job.kind, others)
         await super().create(job)
 
     def _name(self, job: Job) -> str:
@@ -157,7 +167,12 @@ class GroupWorkload(OneWorkload):
             await super().follow_queue(job, stored)
 
     async def _prebuilt_fits(self, job: Job, stored: Stored) -> bool:
-        return self._stands_for(job, workload_of(stored), members(job.manifest), stored)
+        return self._has_room_for(members(job.manifest), stored)
+
+    def _tell_prebuilt(self, job: Job, note: str) -> None:
+        # Of a set the workload is ours to make: it comes back by itself.
+        if names.POD_SUSPENDING_PARENT not in job.stored.object.metadata.annotations:
+            super()._tell_prebuilt(job, note)
 
     async def _own_prebuilt(self, job: Job, stored: Stored) -> Stored | None:
         await self._own(job, stored, members(job.manifest))
@@ -177,6 +192,9 @@ class GroupWorkload(OneWorkload):
     def _stands_for(self, job: Job, workload: Workload, kept: Sequence[Pod], stored: Stored) -> bool:
         if workload.spec.maximum_execution_time_seconds != max_execution_seconds(job.manifest) or not kept:
             return False
+        return self._has_room_for(kept, stored)
+
+    def _has_room_for(self, kept: Sequence[Pod], stored: Stored) -> bool:
         if not stored.raw:
             return True
         try:
@@ -188,7 +206,7 @@ class GroupWorkload(OneWorkload):
         present = [
             (pod_set.name, pod_set.count) for pod_set in msgspec.json.decode(stored.raw, type=RawWorkload).spec.pod_sets
         ]
-        return same_shape(wanted, present, finished=is_finished(workload))
+        return same_shape(wanted, present, finished=is_finished(workload_of(stored)))
 
     def _stored(self, job: Job, pods: Iterable[Pod]) -> list[Stored]:
         uids = {pod.metadata.uid for pod in pods}

@@ -39,6 +39,7 @@ from shared.api.workload import PodSet, Workload, WorkloadSpec
 from shared.api.workload_priority_class import WorkloadPriorityClass
 from shared.jobs.pod_view import Pod, is_terminated
 from shared.jobs.protocol import JobKind
+from shared.jobs.queueing_parent import GroupedParent
 from shared.jobs.registry import token_of
 from shared.kube import resources
 from shared.kube.resources import Resource
@@ -76,6 +77,8 @@ class WatchedKind(msgspec.Struct, frozen=True, kw_only=True):
     query: dict[str, str] = {}
     optional: bool = False
     on_bus: bool = True
+    lean: bool = False
+    """Only the Struct is kept, no bytes."""
     job: JobKind | None = None
     """The integration, of a kind of job."""
 
@@ -136,9 +139,26 @@ _PODS = WatchedKind(
 )
 
 
-def watched_kinds(jobs: Iterable[JobKind]) -> dict[str, WatchedKind]:
-    """The table of a gateway in which these kinds of jobs are enabled. A kind of another group than Kubernetes' own may be missing in the cluster,
-    appear later, and disappear."""
+UNMARKED_POD = "unmarkedpod"
+"""Token of pods that a StatefulSet has made and nobody has marked: those of a set that queues are marked one by one, by us."""
+STATEFUL_SET = token_of(resources.STATEFUL_SETS.group, resources.STATEFUL_SETS.kind)
+_SETS = (
+    WatchedKind(token=STATEFUL_SET, resource=resources.STATEFUL_SETS, type=JobObject, on_bus=False),
+    WatchedKind(
+        token=UNMARKED_POD,
+        resource=resources.PODS,
+        type=Pod,
+        # The first is a label that every pod of a StatefulSet has. Once it is marked, a pod leaves this watch for the other one.
+        query={"labelSelector": f"statefulset.kubernetes.io/pod-name,!{names.MANAGED_LABEL}"},
+        on_bus=False,
+        lean=True,
+    ),
+)
+
+
+def watched_kinds(jobs: Iterable[JobKind], parents: Iterable[GroupedParent] = ()) -> dict[str, WatchedKind]:
+    """The table of a gateway in which these kinds of jobs, and these whose pods queue in groups, are enabled. A kind of another group than Kubernetes' own
+    may be missing in the cluster, appear later, and disappear."""
     table = {token: kind for token, kind in KINDS.items() if kind.type is not Job}
     for job in jobs:
         token = token_of(job.group, job.kind)
@@ -154,6 +174,12 @@ def watched_kinds(jobs: Iterable[JobKind]) -> dict[str, WatchedKind]:
             on_bus=False,
             job=job,
         )
+    for parent in parents:
+        table |= {row.token: row for row in _SETS}
+        token = token_of(parent.group, parent.kind)
+        if token not in table:
+            resource = Resource(parent.group, parent.version, parent.plural, parent.kind)
+            table[token] = WatchedKind(token=token, resource=resource, type=JobObject, optional=True, on_bus=False)
     return table
 
 
@@ -192,7 +218,7 @@ def read(token: str, raw: bytes, kinds: Mapping[str, WatchedKind] = KINDS) -> St
             kept = b"" if is_finished(found) else without_managed_fields(raw)
         else:
             found = decode(kind.type, raw)
-            if not _is_over(found):
+            if not kind.lean and not _is_over(found):
                 kept = without_managed_fields(raw)
         metadata = found.metadata
         version = int(metadata.resource_version)

@@ -12,7 +12,7 @@ from shared.config.configuration import Configured, WorkloadRetention
 from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.jobs.protocol import JobKind
 from shared.jobs.queue_membership import AncestorSearch, Standing, queue_name, standing
-from shared.jobs.registry import INTEGRATED, KNOWN, QUEUED_BY_POD, OwnerKind, enabled_owners, external, token_of
+from shared.jobs.registry import INTEGRATED, KNOWN, PARENTS, OwnerKind, enabled_owners, external, token_of
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, NotFound, Refused
 from shared.kube.plurals import Plurals
@@ -48,7 +48,7 @@ def job_settings(configured: Configured, namespace: str) -> JobSettings:
     kept = retention.workloads if retention is not None else WorkloadRetention()
     there = {kind.framework for kind in INTEGRATED}
     wanted = configuration.integrations.frameworks
-    implied = "pod" not in wanted and any(kind.framework in wanted for kind in QUEUED_BY_POD)
+    implied = "pod" not in wanted and any(kind.framework in wanted for kind in PARENTS)
     return JobSettings(
         namespace_selector=configuration.managed_namespaces(configured.namespace(namespace)),
         manage_without_queue_name=configuration.manage_jobs_without_queue_name,

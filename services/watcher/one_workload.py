@@ -54,7 +54,11 @@ _SELDOM_S = 3600.0
 
 
 class EndOfPass(Exception):
-    """Nothing can be done until something else changes; the text says what is wrong."""
+    """Nothing can be done until something else changes; the text says what is wrong. `again_s`: seconds after which to look again all the same."""
+
+    def __init__(self, why: str, again_s: float | None = None) -> None:
+        super().__init__(why)
+        self.again_s = again_s
 
 
 class OneWorkload:
@@ -134,19 +138,26 @@ class OneWorkload:
 
     async def _prebuilt(self, job: Job) -> Stored | None:
         """The workload that the job names, if it may be the job's, and fits it."""
-        stored = self._store.get("workload", job.stored.namespace, self._prebuilt_name(job))
+        key = f"{job.stored.namespace}/{self._prebuilt_name(job)}"
+        stored = self._by_key(key)
         if stored is None:
+            self._tell_prebuilt(job, f"Workload {key}, which is named here, does not exist")
             return None
         owner = stored.object.metadata.controller_owner()
         if owner is not None and owner.uid != job.uid:
+            self._tell_prebuilt(job, f"Workload {key}, which is named here, belongs to {owner.kind} {owner.name}")
             return None
         owned = await self._own_prebuilt(job, stored)
         if owned is None or await self._prebuilt_fits(job, owned):
             return owned
 
         message = "The prebuilt workload is out of sync with its user job"
+        self._tell_prebuilt(job, f"Workload {key}, which is named here, asks for something else: it is finished")
         await self._end(owned, names.REASON_OUT_OF_SYNC, message)
         return None
+
+    def _tell_prebuilt(self, job: Job, note: str) -> None:
+        self._complain(job, note)
 
     async def _prebuilt_fits(self, job: Job, stored: Stored) -> bool:
         if self.is_elastic(job) and names.WORKLOAD_SLICE_REPLACEMENT_FOR in stored.object.metadata.annotations:

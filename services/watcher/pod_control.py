@@ -6,6 +6,7 @@ its end. Each pod costs two writes in its life: the gate, and the finalizer.
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
@@ -82,7 +83,7 @@ class PodControl(JobControl):
             raise TryAgain(str(error)) from error
         by_name = {info.name: info for info in infos}
         gated = [stored for stored in self.pods_of(job) if is_gated(_pod(stored))]
-        wanted = [(stored, self._info(stored, by_name)) for stored in gated]
+        wanted = self._granted(job, [(stored, self._info(stored, by_name)) for stored in gated])
         admission = workload.status.admission
         note = f"Admitted by clusterQueue {'' if admission is None else admission.cluster_queue}"
         await side_by_side(self._ungate(job, stored, info, note) for stored, info in wanted)
@@ -145,6 +146,10 @@ class PodControl(JobControl):
         if len(infos) != 1:
             raise PermanentError(f"invalid pod set infos: a Pod has 1 pod set, the workload {len(infos)}")
         return next(iter(infos.values()))
+
+    def _granted(self, job: Job, wanted: list[tuple[Stored, PodSetInfo]]) -> list[tuple[Stored, PodSetInfo]]:
+        """Those that there is quota for."""
+        return wanted
 
     async def _ungate(self, job: Job, stored: Stored, info: PodSetInfo, note: str) -> None:
         def plan(current: Stored) -> JsonObject | Refusal:
@@ -222,6 +227,10 @@ class GroupControl(PodControl):
     def is_leaving(self, job: Job) -> bool:
         return False
 
+    def deleting(self, lane: LaneKey) -> list[tuple[Stored, Pod]]:
+        """Pods of the group of a lane that somebody deletes."""
+        return [(stored, pod) for stored in self._groups.of(lane) if is_deleting(pod := _pod(stored))]
+
     def pods_of(self, job: Job) -> Iterator[Stored]:
         for pod in members(job.manifest):
             stored = self._store.get("pod", pod.metadata.namespace, pod.metadata.name)
@@ -251,6 +260,16 @@ class GroupControl(PodControl):
         if found is None:
             raise PermanentError(f"the workload has no pod set for the role of pod {stored.name}")
         return found
+
+    def _granted(self, job: Job, wanted: list[tuple[Stored, PodSetInfo]]) -> list[tuple[Stored, PodSetInfo]]:
+        # A set that was scaled past its workload has more pods of a role than that. Of other groups such pods are deleted.
+        running = Counter(role(pod) for pod in members(job.manifest) if not is_gated(pod) and not is_terminated(pod))
+        granted = []
+        for stored, info in wanted:
+            if running[info.name] < info.count:
+                running[info.name] += 1
+                granted.append((stored, info))
+        return granted
 
 
 class _Manifests(Mapping[str, JsonObject]):

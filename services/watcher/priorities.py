@@ -8,7 +8,7 @@ from services.watcher.store import Store
 from shared.api import names
 from shared.api.workload_priority_class import WorkloadPriorityClass
 from shared.jobs.manifest import JsonObject, text
-from shared.jobs.protocol import JobKind, JobPodSet
+from shared.jobs.protocol import JobKind, JobPodSet, KindDefaults
 
 
 class MissingPriorityClass(LookupError):
@@ -20,7 +20,7 @@ class MissingPriorityClass(LookupError):
         self.name = name
 
 
-def resolve(store: Store, kind: JobKind, job: JsonObject, pod_sets: Iterable[JobPodSet]) -> Priority:
+def resolve(store: Store, kind: JobKind | KindDefaults, job: JsonObject, pod_sets: Iterable[JobPodSet]) -> Priority:
     """The priority and where it comes from. Raises MissingPriorityClass."""
     label = text(job, "metadata", "labels", names.PRIORITY_CLASS_LABEL)
     if label:

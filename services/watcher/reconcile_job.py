@@ -128,7 +128,7 @@ class JobReconciler:
             return await self._pass(kind, lane, job)
         except EndOfPass as why:
             logger.debug("a job waits for a change", extra={"job": job.key, "why": str(why)})
-            return None
+            return why.again_s
 
     async def _pass(self, kind: JobKind, lane: LaneKey, job: Job) -> float | None:
         standing = await self._standing(job)

@@ -36,7 +36,7 @@ from services.watcher.standing import Standing, kueue_lease
 from services.watcher.store import Change, Store
 from shared.config.custom_labels import marks_read
 from shared.config.settings import SettingsError
-from shared.jobs.registry import integrated
+from shared.jobs.registry import grouped, integrated
 from shared.kube.client import KubeClient, OnCall, connect
 from shared.kube.credentials import CredentialsError
 from shared.kube.lease import LeaderLease, LeaseLost
@@ -83,7 +83,7 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
         client.may_write = lambda: standing.is_held
         bus = ctx.gateway_bus
         jobs = job_settings(ctx.configured, settings.namespace)
-        store = Store(watched_kinds(integrated(jobs.frameworks).values()))
+        store = Store(watched_kinds(integrated(jobs.frameworks).values(), grouped(jobs.serving)))
         gateway = Gateway(
             store=store,
             client=client,

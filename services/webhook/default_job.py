@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -17,6 +17,7 @@ from shared.jobs.queue_membership import should_suspend
 from shared.jobs.queueing_parent import QueueingParent
 
 DEFAULT_NAME = "default"
+NOTHING_ADDED: Mapping[str, str] = {}
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -71,13 +72,17 @@ def _with_labels(job: JsonObject, meta: ObjectMeta, around: Surroundings) -> tup
     if around.default_priority_class and names.PRIORITY_CLASS_LABEL not in labels and not around.owner_managed:
         added[names.PRIORITY_CLASS_LABEL] = DEFAULT_NAME
     changed = merge_patch.apply(job, {"metadata": {"labels": dict(added)}}) if added else job
-    suspend = meta.deletion_timestamp is None and should_suspend(
-        labels | added,
+    return changed, must_queue(meta, around, added)
+
+
+def must_queue(meta: ObjectMeta, around: Surroundings, added: Mapping[str, str] = NOTHING_ADDED) -> bool:
+    """Whether an object is managed for itself (4.3). `added`: labels that it gets besides."""
+    return meta.deletion_timestamp is None and should_suspend(
+        {**meta.labels, **added},
         ancestor=around.ancestor,
         manage_all=around.manage_all,
         namespace_matches=around.namespace_matches,
     )
-    return changed, suspend
 
 
 def operations(before: JsonObject, after: JsonObject) -> tuple[PatchOperation, ...]:

@@ -9,17 +9,18 @@ import msgspec
 from msgspec.structs import replace
 
 from services.webhook.admission_review import PatchOperation, Request, Verdict, pointer
-from services.webhook.default_job import DEFAULT_NAME, Surroundings, defaults, parent_defaults
+from services.webhook.default_job import DEFAULT_NAME, Surroundings, defaults, must_queue, parent_defaults
 from services.webhook.default_pod import UNDER_PARENT, has_parent, pod_defaults
 from services.webhook.known_objects import KnownObjects
 from services.webhook.settings import WebhookSettings
 from services.webhook.validate_job import created_errors, updated_errors
-from services.webhook.validate_pod import pod_errors
+from services.webhook.validate_pod import owner_warnings, pod_errors
 from services.webhook.validate_queues import cluster_queue_errors, cohort_errors, resource_flavor_errors
 from services.webhook.validate_workload import workload_errors
 from shared.api import names
 from shared.api.cluster_queue import ClusterQueue
 from shared.api.cohort import Cohort
+from shared.api.conditions import is_true
 from shared.api.decoding import convert, decode
 from shared.api.field_errors import FieldError, invalid
 from shared.api.meta import ObjectMeta
@@ -27,6 +28,7 @@ from shared.api.quantity import QuantityError
 from shared.api.raw_workload import RawWorkload
 from shared.api.resource_flavor import ResourceFlavor
 from shared.api.selectors import matches
+from shared.api.workload import Workload
 from shared.config.configuration import Configured
 from shared.jobs.manifest import JsonObject, items, section
 from shared.jobs.pod import PlainPod
@@ -36,7 +38,7 @@ from shared.jobs.queueing_parent import QueueingParent
 from shared.jobs.registry import (
     INTEGRATED,
     KNOWN,
-    QUEUED_BY_POD,
+    PARENTS,
     OwnerKind,
     enabled_owners,
     external,
@@ -46,7 +48,7 @@ from shared.jobs.registry import (
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, NotFound
 from shared.kube.plurals import Plurals
-from shared.kube.resources import Resource
+from shared.kube.resources import WORKLOADS, Resource
 
 Handler = Callable[[Request], Awaitable[Verdict]]
 
@@ -66,7 +68,7 @@ class Handlers:
         self._namespaces = configuration.managed_namespaces(configured.namespace(settings.namespace))
         self._circumstances = Circumstances(gates=self._gates, manage_all=self._manage_all)
         self._plurals = Plurals(client)
-        self._pods = any(kind.framework in configuration.integrations.frameworks for kind in QUEUED_BY_POD)
+        self._pods = any(kind.framework in configuration.integrations.frameworks for kind in PARENTS)
         """Pods are reviewed for the sake of what makes them."""
         self._enabled = enabled_owners(configuration.integrations.frameworks) | external(
             configuration.integrations.external_frameworks
@@ -82,7 +84,7 @@ class Handlers:
             default = self.default_pod if isinstance(kind, PlainPod) else self.default_job
             jobs[review_path(kind, "mutate")] = partial(default, kind) if enabled else _passed
             jobs[review_path(kind, "validate")] = partial(self.validate_job, kind) if enabled else _passed
-        for parent in QUEUED_BY_POD:
+        for parent in PARENTS:
             enabled = owner_kind(parent) in self._enabled
             jobs[review_path(parent, "mutate")] = partial(self.default_parent, parent) if enabled else _passed
             jobs[review_path(parent, "validate")] = partial(self.validate_parent, parent) if enabled else _passed
@@ -115,9 +117,33 @@ class Handlers:
         return Verdict(patch=parent_defaults(kind, parent, meta, found, self._gates))
 
     async def validate_parent(self, kind: QueueingParent, request: Request) -> Verdict:
-        """Our labels and annotations on an object whose pods queue."""
-        old = _json(request.old_object) if request.has_old else None
-        return _refused(kind.errors(_json(request.object), old, self._circumstances))
+        """Our labels and annotations on an object whose pods queue, and what may not change while they do."""
+        parent = _json(request.object)
+        if not request.has_old:
+            return _refused(kind.errors(parent, None, self._circumstances))
+        meta = convert(ObjectMeta, section(parent, "metadata"))
+        found = await self._surroundings(meta, request.namespace, live=False)
+        if isinstance(found, Verdict):
+            return found
+        old = _json(request.old_object)
+        around = replace(
+            self._circumstances,
+            managed=must_queue(meta, found),
+            unreleased=await self._holds_quota(request.namespace, kind.resumed(parent, old)),
+        )
+        return _refused(kind.errors(parent, old, around))
+
+    async def _holds_quota(self, namespace: str, workloads: Iterable[str]) -> bool:
+        """Whether any workload of these names has a reservation (still). Read live: the gateway gives it back at any moment."""
+        for name in workloads:
+            try:
+                found = decode(Workload, await self._client.get(WORKLOADS, namespace, name))
+            except NotFound:
+                continue
+            conditions = found.status.conditions
+            if is_true(conditions, names.QUOTA_RESERVED) and not is_true(conditions, names.FINISHED):
+                return True
+        return False
 
     async def default_pod(self, kind: JobKind, request: Request) -> Verdict:
         """Queue, mark and gates of a pod that is created."""
@@ -181,14 +207,22 @@ class Handlers:
     async def validate_job(self, kind: JobKind, request: Request) -> Verdict:
         """Our labels and annotations on a job."""
         job = _json(request.object)
+        warnings = self._pod_warnings(job, request.has_old) if isinstance(kind, PlainPod) else ()
         if not request.has_old:
-            return _refused((*created_errors(kind, job, self._circumstances), *self._of_pod(kind, job, None)))
+            errors = (*created_errors(kind, job, self._circumstances), *self._of_pod(kind, job, None))
+            return replace(_refused(errors), warnings=warnings)
         old = _json(request.old_object)
         label = names.QUEUE_NAME_LABEL
         queue_is_gone = label in section(old, "metadata", "labels") and label not in section(job, "metadata", "labels")
         default = queue_is_gone and await self._known.exists("localqueue", request.namespace, DEFAULT_NAME)
         around = replace(self._circumstances, default_queue=default)
-        return _refused((*updated_errors(kind, job, old, around), *self._of_pod(kind, job, old)))
+        errors = (*updated_errors(kind, job, old, around), *self._of_pod(kind, job, old))
+        return replace(_refused(errors), warnings=warnings)
+
+    def _pod_warnings(self, pod: JsonObject, has_old: bool) -> tuple[str, ...]:
+        owner = convert(ObjectMeta, section(pod, "metadata")).controller_owner()
+        managed = owner is not None and OwnerKind(owner.api_version, owner.kind) in self._enabled
+        return owner_warnings(pod, owner if managed else None, changed=has_old)
 
     def _of_pod(self, kind: JobKind, job: JsonObject, old: JsonObject | None) -> Iterable[FieldError]:
         return pod_errors(job, old, self._gates) if isinstance(kind, PlainPod) else ()

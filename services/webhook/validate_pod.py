@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from shared.api import names
 from shared.api.field_errors import FieldError, forbidden, immutable, invalid, required
+from shared.api.meta import OwnerReference
 from shared.api.validation import dns_subdomain_errors, int32
 from shared.config.feature_gates import FeatureGates
 from shared.jobs.manifest import JsonObject, section, texts
@@ -50,6 +51,15 @@ def pod_errors(pod: JsonObject, old: JsonObject | None, gates: FeatureGates) -> 
         was = texts(old, "metadata", "annotations").get(names.RETRIABLE_IN_GROUP)
         if before and was == "false" and annotations.get(names.RETRIABLE_IN_GROUP) != "false":
             yield forbidden(_RETRIABLE, "a group that cannot be retried stays so")
+
+
+def owner_warnings(pod: JsonObject, owner: OwnerReference | None, *, changed: bool) -> tuple[str, ...]:
+    """What its user should know, if not enough to refuse it. `owner`: the pod's direct one, if that is of a kind that is managed."""
+    if owner is None or texts(pod, "metadata", "labels").get(names.MANAGED_LABEL) != "true":
+        return ()
+    if changed and names.POD_SUSPENDING_PARENT in texts(pod, "metadata", "annotations"):
+        return ()
+    return (f"{_MANAGED}: the pod is owned by {owner.kind} {owner.name}, which is managed itself: leave the label out",)
 
 
 def _was_managed(pod: JsonObject) -> bool:

@@ -18,6 +18,7 @@ class Deployment:
     kind = "Deployment"
     plural = "deployments"
     framework = "deployment"
+    grouped = False
 
     def foreign(self, parent: JsonObject) -> bool:
         return False
@@ -31,8 +32,8 @@ class Deployment:
     def workloads(self, parent: JsonObject) -> tuple[GroupWorkload, ...]:
         return ()
 
-    def pod_patch(self, parent: JsonObject, pod: JsonObject, gates: Gates) -> JsonObject:
-        return {}
+    def resumed(self, parent: JsonObject, old: JsonObject) -> tuple[str, ...]:
+        return ()
 
     def errors(self, parent: JsonObject, old: JsonObject | None, around: Circumstances) -> Iterator[FieldError]:
         yield from common_errors(parent, old, around)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from shared.api import names
 from shared.api.field_errors import FieldError, immutable, invalid
+from shared.api.meta import ObjectMeta
 from shared.jobs.manifest import JsonObject, number, section, text
 from shared.jobs.places import at
 from shared.jobs.protocol import Circumstances, Gates, JobPodSet
@@ -34,13 +35,17 @@ _WORKER = ("spec", "leaderWorkerTemplate", "workerTemplate")
 
 
 class LeaderWorkerSet:
-    """See shared.jobs.queueing_parent.QueueingParent."""
+    """See shared.jobs.queueing_parent.GroupedParent."""
 
     group = "leaderworkerset.x-k8s.io"
     version = "v1"
     kind = "LeaderWorkerSet"
     plural = "leaderworkersets"
     framework = "leaderworkerset.x-k8s.io/leaderworkerset"
+    grouped = True
+    copies_labels = True
+    released_stay = False
+    sheds = True
 
     def foreign(self, parent: JsonObject) -> bool:
         return False
@@ -63,7 +68,16 @@ class LeaderWorkerSet:
             for i in range(_groups(parent))
         )
 
-    def pod_patch(self, parent: JsonObject, pod: JsonObject, gates: Gates) -> JsonObject:
+    def set_of(self, pod: ObjectMeta) -> str:
+        return pod.labels.get(NAME_LABEL, "")
+
+    def controls(self, parent: JsonObject, stateful_set: ObjectMeta) -> bool:
+        return stateful_set.labels.get(NAME_LABEL, "") == text(parent, "metadata", "name")
+
+    def kept(self, parent: JsonObject) -> tuple[str, ...]:
+        return ()
+
+    def pod_patch(self, parent: JsonObject, pod: JsonObject, gates: Gates, workload: str = "") -> JsonObject:
         index = text(pod, "metadata", "labels", _GROUP_INDEX)
         if is_over(pod) or not index:
             return {}
@@ -74,10 +88,11 @@ class LeaderWorkerSet:
         annotations |= {names.POD_GROUP_TOTAL_COUNT: str(_size(parent)), names.ROLE_HASH: _role(parent, pod)}
         return pod_patch({names.MANAGED_LABEL: "true", **queue, **labels}, annotations, pod)
 
-    def release_patch(self, parent: JsonObject | None, stateful_set: JsonObject | None, pod: JsonObject) -> JsonObject:
-        """Takes the gates off a pod that nobody can admit any more; empty for others. `stateful_set`: the pod's controller, if it is one of this set's."""
-        lost = parent is None or stateful_set is None or is_outdated(stateful_set, pod)
-        return ungated(pod) if lost else {}
+    def released(self, parent: JsonObject | None, stateful_set: JsonObject | None, pod: JsonObject) -> bool:
+        return parent is None or stateful_set is None or is_outdated(stateful_set, pod)
+
+    def resumed(self, parent: JsonObject, old: JsonObject) -> tuple[str, ...]:
+        return ()
 
     def errors(self, parent: JsonObject, old: JsonObject | None, around: Circumstances) -> Iterator[FieldError]:
         yield from common_errors(parent, old, around)

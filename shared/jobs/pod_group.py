@@ -48,6 +48,11 @@ def sorted_pods(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     return tuple(sorted(pods, key=lambda pod: (_created(pod), pod.metadata.name)))
 
 
+def youngest(pods: Iterable[Pod]) -> datetime:
+    """When the last of them was made."""
+    return max(map(_created, pods), default=_LONG_AGO)
+
+
 def is_fast(pods: Sequence[Pod]) -> bool:
     """One pod is enough to ask for the whole group."""
     return bool(pods) and pods[0].metadata.annotations.get(names.POD_GROUP_FAST_ADMISSION) == "true"

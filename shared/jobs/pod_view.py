@@ -32,10 +32,14 @@ class PodStatusView(ApiStruct, frozen=True, kw_only=True):
     conditions: tuple[PodCondition, ...] = ()
 
 
+class PodMeta(ObjectMeta, frozen=True, kw_only=True):
+    deletion_grace_period_seconds: int | None = None
+
+
 class Pod(ApiStruct, frozen=True, kw_only=True):
     """v1 Pod."""
 
-    metadata: ObjectMeta
+    metadata: PodMeta
     spec: PodSpecView = PodSpecView()
     status: PodStatusView = PodStatusView()
 
@@ -71,9 +75,15 @@ def is_deleting(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None
 
 
+def is_forced(pod: Pod) -> bool:
+    """Somebody else than us deletes it, and nobody is to wait for its end (any more)."""
+    no_wait = is_deleting(pod) and pod.metadata.deletion_grace_period_seconds == 0
+    return no_wait and condition(pod, TERMINATION_TARGET) is None
+
+
 def is_active(pod: Pod) -> bool:
-    """Counts as a member: it has not failed, and was not deleted before it had a node. One that succeeded counts."""
-    return pod.status.phase != "Failed" and not (is_deleting(pod) and not pod.spec.node_name)
+    """Counts as a member: it has not failed, and was not deleted before it had a node, or by force. One that succeeded counts."""
+    return pod.status.phase != "Failed" and not (is_deleting(pod) and not pod.spec.node_name) and not is_forced(pod)
 
 
 def has_finalizer(pod: Pod) -> bool:

@@ -86,7 +86,7 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     default_queue: bool = False
     """Its namespace has a LocalQueue named `default`."""
     unreleased: bool = False
-    """A workload for its pods exists that has not been put on hold."""
+    """A workload for its pods holds quota that it has not given back yet."""
 
     def manages(self, job: JsonObject) -> bool:
         """By the flag or by the job's queue, whatever its ancestors are."""

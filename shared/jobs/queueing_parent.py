@@ -11,6 +11,7 @@ import msgspec
 
 from shared.api import names
 from shared.api.field_errors import FieldError
+from shared.api.meta import ObjectMeta
 from shared.jobs.manifest import JsonObject, items, section, text, texts
 from shared.jobs.naming import workload_name
 from shared.jobs.places import Place, at, put
@@ -39,6 +40,8 @@ class QueueingParent(Protocol):
     kind: str
     plural: str
     framework: str
+    grouped: bool
+    """Its pods queue in groups, whose workloads are made beforehand; else each pod has one of its own, and nothing has to be done for it."""
 
     def foreign(self, parent: JsonObject) -> bool:
         """Its pods belong to something else that queues them: then it is none of our business."""
@@ -52,12 +55,44 @@ class QueueingParent(Protocol):
         """What has to be there for its pods now; nothing for a kind each of whose pods has a workload of its own."""
         ...
 
-    def pod_patch(self, parent: JsonObject, pod: JsonObject, gates: Gates) -> JsonObject:
-        """What the pod lacks to belong to its workload, as a merge patch; empty if nothing or if it cannot be told yet."""
+    def resumed(self, parent: JsonObject, old: JsonObject) -> tuple[str, ...]:
+        """Names that its workload may have, which must hold no quota (`Circumstances.unreleased`) for this change of it."""
         ...
 
     def errors(self, parent: JsonObject, old: JsonObject | None, around: Circumstances) -> Iterator[FieldError]:
         """Faults of an object that is created, or changed from `old`."""
+        ...
+
+
+class GroupedParent(QueueingParent, Protocol):
+    """One whose pods queue in groups. They are all made by StatefulSets: it is one, or has some."""
+
+    copies_labels: bool
+    """Labels that the configuration names are copied to its workloads."""
+    released_stay: bool
+    """A pod that is released (see there) becomes one of its group all the same."""
+    sheds: bool
+    """A workload that it wants no more is deleted; else it is kept, without quota."""
+
+    def set_of(self, pod: ObjectMeta) -> str:
+        """Name of the object that a pod with this kind's mark belongs to; empty: it cannot be told."""
+        ...
+
+    def controls(self, parent: JsonObject, stateful_set: ObjectMeta) -> bool:
+        """Whether pods of this StatefulSet are the parent's."""
+        ...
+
+    def kept(self, parent: JsonObject) -> tuple[str, ...]:
+        """Names that its workload may have while it wants no quota."""
+        ...
+
+    def pod_patch(self, parent: JsonObject, pod: JsonObject, gates: Gates, workload: str = "") -> JsonObject:
+        """What the pod lacks to belong to its workload, as a merge patch; empty if nothing or if it cannot be told yet. `workload`: the name that it has, if
+        that is an earlier version's."""
+        ...
+
+    def released(self, parent: JsonObject | None, stateful_set: JsonObject | None, pod: JsonObject) -> bool:
+        """Nobody can admit the pod any more, or it has to run to be replaced: our gates come off. `stateful_set`: the pod's, if that is the parent's."""
         ...
 
 

@@ -14,7 +14,7 @@ from shared.jobs.jobset import JobSet
 from shared.jobs.leader_worker_set import LeaderWorkerSet
 from shared.jobs.pod import PlainPod
 from shared.jobs.protocol import JobKind
-from shared.jobs.queueing_parent import QueueingParent
+from shared.jobs.queueing_parent import GroupedParent, QueueingParent
 from shared.jobs.ray_cluster import RayCluster
 from shared.jobs.ray_job import RayJob, RayService
 from shared.jobs.spark_application import SparkApplication
@@ -50,9 +50,9 @@ BUILT_IN: tuple[JobKind, ...] = (
 INTEGRATED: tuple[JobKind, ...] = (*BUILT_IN, *plugins.found(BUILT_IN))
 """With the kinds that other packages bring."""
 
-QUEUED_BY_POD: tuple[QueueingParent, ...] = (Deployment(),)
-"""Of the kinds below, those each of whose pods is a job of its own, so that pods are all that is to be managed."""
-PARENTS: tuple[QueueingParent, ...] = (Deployment(), StatefulSet(), LeaderWorkerSet())
+GROUPED: tuple[GroupedParent, ...] = (StatefulSet(), LeaderWorkerSet())
+"""Of the kinds below, those whose pods queue in groups."""
+PARENTS: tuple[QueueingParent, ...] = (Deployment(), *GROUPED)
 """Kinds that are not held back themselves: their pods queue."""
 
 _ELSEWHERE: dict[OwnerKind, str] = {
@@ -92,6 +92,12 @@ def integrated(frameworks: Iterable[str]) -> dict[OwnerKind, JobKind]:
     by_name = {kind.framework: kind for kind in INTEGRATED}
     chosen = [by_name[name] for name in frameworks]
     return {owner_kind(kind): kind for kind in chosen}
+
+
+def grouped(frameworks: Iterable[str]) -> tuple[GroupedParent, ...]:
+    """Of the kinds whose pods queue in groups those that a configuration enables."""
+    chosen = frozenset(frameworks)
+    return tuple(kind for kind in GROUPED if kind.framework in chosen)
 
 
 def job_kind(api_version: str, kind: str) -> JobKind | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from shared.api import names
 from shared.api.field_errors import FieldError, forbidden
+from shared.api.meta import ObjectMeta
 from shared.jobs.manifest import JsonObject, number, section, text
 from shared.jobs.protocol import Circumstances, Gates, JobPodSet
 from shared.jobs.queueing_parent import (
@@ -14,7 +15,6 @@ from shared.jobs.queueing_parent import (
     marks,
     names_workload,
     pod_patch,
-    ungated,
     with_metadata,
     workload_of_pod,
 )
@@ -25,13 +25,17 @@ POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
 
 
 class StatefulSet:
-    """See shared.jobs.queueing_parent.QueueingParent."""
+    """See shared.jobs.queueing_parent.GroupedParent."""
 
     group = "apps"
     version = "v1"
     kind = "StatefulSet"
     plural = "statefulsets"
     framework = "statefulset"
+    grouped = True
+    copies_labels = False
+    released_stay = True
+    sheds = False
 
     def foreign(self, parent: JsonObject) -> bool:
         marker = text(parent, "spec", "template", "metadata", "annotations", names.POD_SUSPENDING_PARENT)
@@ -53,11 +57,21 @@ class StatefulSet:
             template={"spec": section(template, "spec")},
             topology_request=topology_request(template, index_label=POD_INDEX_LABEL),
         )
-        legacy = group_name(parent, kind=self.kind, group=self.group, uid="")
-        return (GroupWorkload(name=self._name(parent), other_names=(legacy,), pod_sets=(pod_set,)),)
+        name, *others = self._names(parent)
+        return (GroupWorkload(name=name, other_names=tuple(others), pod_sets=(pod_set,)),)
+
+    def set_of(self, pod: ObjectMeta) -> str:
+        owner = pod.controller_owner()
+        return owner.name if owner is not None and (owner.api_version, owner.kind) == ("apps/v1", self.kind) else ""
+
+    def controls(self, parent: JsonObject, stateful_set: ObjectMeta) -> bool:
+        return stateful_set.uid == text(parent, "metadata", "uid")
+
+    def kept(self, parent: JsonObject) -> tuple[str, ...]:
+        # Scaled to zero: its workload is put on hold, and queues again when there are replicas.
+        return self._names(parent) if replicas(parent) == 0 else ()
 
     def pod_patch(self, parent: JsonObject, pod: JsonObject, gates: Gates, workload: str = "") -> JsonObject:
-        """See QueueingParent. `workload`: the name that its workload has, if that is an earlier version's."""
         if is_over(pod):
             return {}
         name = workload or self._name(parent)
@@ -76,13 +90,11 @@ class StatefulSet:
         }
         return pod_patch(labels, annotations, pod)
 
-    def release_patch(self, parent: JsonObject, pod: JsonObject) -> JsonObject:
-        """Takes the gates off a pod that a rollout has to replace; empty for others."""
-        return ungated(pod) if is_outdated(parent, pod) else {}
+    def released(self, parent: JsonObject | None, stateful_set: JsonObject | None, pod: JsonObject) -> bool:
+        return stateful_set is not None and is_outdated(stateful_set, pod)
 
-    def scaled_to_zero(self, parent: JsonObject) -> bool:
-        """It wants no quota for now: its workload is put on hold, and queues again when there are replicas."""
-        return replicas(parent) == 0
+    def resumed(self, parent: JsonObject, old: JsonObject) -> tuple[str, ...]:
+        return self._names(parent) if replicas(parent) and not replicas(old) else ()
 
     def errors(self, parent: JsonObject, old: JsonObject | None, around: Circumstances) -> Iterator[FieldError]:
         if self.foreign(parent):
@@ -99,6 +111,10 @@ class StatefulSet:
             yield forbidden("spec.replicas", "may only change from 0 or to 0 while the set is managed")
         elif count and (number(parent, "status", "replicas", default=0) > 0 or around.unreleased):
             yield forbidden("spec.replicas", "scaling down has not come to its end yet")
+
+    def _names(self, parent: JsonObject) -> tuple[str, str]:
+        """That of its workload, and that of an earlier version."""
+        return self._name(parent), group_name(parent, kind=self.kind, group=self.group, uid="")
 
     def _name(self, parent: JsonObject) -> str:
         return group_name(parent, kind=self.kind, group=self.group)

@@ -53,6 +53,7 @@ NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=Fal
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 PODS: Final = Resource("", "v1", "pods", "Pod")
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
+STATEFUL_SETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet")
 POD_TEMPLATES: Final = Resource("", "v1", "podtemplates", "PodTemplate")
 LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange")
 RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)

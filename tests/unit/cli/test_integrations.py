@@ -8,7 +8,7 @@ import pytest
 
 from cli import integrations
 from cli.installation import Wanted, _enabled
-from shared.jobs.registry import BUILT_IN
+from shared.jobs.registry import BUILT_IN, PARENTS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -20,7 +20,11 @@ def test_the_files_are_current() -> None:
 def test_each_integration_has_a_component_of_its_own() -> None:
     names = [integrations.component(kind.framework) for kind in BUILT_IN]
     assert len(set(names)) == len(names)
-    assert {path.partition("/")[0] for path in integrations.rendered()} == set(names) - {"job"} | {"deployment"}
+    assert {path.partition("/")[0] for path in integrations.rendered()} == set(names) - {"job"} | {
+        "deployment",
+        "statefulset",
+        "leaderworkerset",
+    }
 
 
 def test_writing_makes_a_folder_current_and_checking_says_what_is_not(
@@ -44,6 +48,31 @@ def test_only_what_is_enabled_is_installed() -> None:
     assert [kind.framework for kind in _enabled(wanted)] == ["pod"]
     deployments = Wanted(kubeconfig="", namespace="own", frameworks=("deployment",))
     assert [kind.framework for kind in _enabled(deployments)] == ["pod"]
+
+
+def test_kinds_whose_pods_queue_are_only_looked_at() -> None:
+    found = {
+        kind.framework: [
+            (role["metadata"]["name"], rule["resources"], rule["verbs"])
+            for role in integrations.roles(kind)
+            for rule in role.get("rules", ())
+        ]
+        for kind in PARENTS
+    }
+    looks = ["list", "watch"]
+    assert found == {
+        "deployment": [],
+        "statefulset": [
+            ("sluice-watcher-statefulset", ["statefulsets"], looks),
+            ("sluice-webhook-statefulset", ["workloads"], ["get"]),
+        ],
+        "leaderworkerset.x-k8s.io/leaderworkerset": [
+            ("sluice-watcher-leaderworkerset", ["leaderworkersets"], looks),
+            ("sluice-watcher-leaderworkerset", ["statefulsets"], looks),
+        ],
+    }
+    wanted = Wanted(kubeconfig="", namespace="own", frameworks=("statefulset",))
+    assert [kind.framework for kind in _enabled(wanted)] == ["pod"]
 
 
 def test_only_pods_have_a_status_that_is_written() -> None:

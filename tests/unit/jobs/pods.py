@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from shared.api import names
-from shared.api.meta import ObjectMeta
 from shared.api.pods import SchedulingGate
-from shared.jobs.pod_view import Pod, PodCondition, PodSpecView, PodStatusView
+from shared.jobs.pod_view import Pod, PodCondition, PodMeta, PodSpecView, PodStatusView
 
 NOW = datetime(2026, 1, 2, 4, 0, 0, tzinfo=UTC)
 
@@ -37,7 +36,7 @@ def pod(
             PodCondition(type="ContainersReady", status="False", reason="PodFailed", last_transition_time=at)
         )
     return Pod(
-        metadata=ObjectMeta(
+        metadata=PodMeta(
             name=name,
             uid=f"uid-{name}",
             creation_timestamp=NOW - timedelta(seconds=age),

@@ -44,7 +44,7 @@ def test_what_it_does_not_have_is_not_marked() -> None:
 def test_each_pod_has_a_workload_of_its_own() -> None:
     """Acceptance scenario A26."""
     assert KIND.workloads(deployment({"queue-name": "q"})) == ()
-    assert KIND.pod_patch(deployment(), {"metadata": {}}, DEFAULT_GATES) == {}
+    assert not KIND.grouped
     assert not KIND.foreign(deployment())
 
 

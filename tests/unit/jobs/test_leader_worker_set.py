@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from shared.api.meta import ObjectMeta
 from shared.config.feature_gates import DEFAULT_GATES, resolve
 from shared.jobs.leader_worker_set import LeaderWorkerSet
 from shared.jobs.manifest import JsonObject
@@ -171,13 +172,21 @@ def test_a_pod_whose_group_is_not_known_yet_waits() -> None:
 
 def test_pods_that_nobody_can_admit_any_more_are_let_go() -> None:
     rolled: JsonObject = {"status": {"currentRevision": "a", "updateRevision": "b"}}
-    free: JsonObject = {"spec": {"schedulingGates": []}}
-    assert KIND.release_patch(None, rolled, pod()) == free
-    assert KIND.release_patch(lws(), None, pod()) == free
-    assert KIND.release_patch(lws(), None, pod(gated=False)) == {}
-    assert KIND.release_patch(lws(), rolled, pod(labels={"controller-revision-hash": "a"})) == free
-    assert KIND.release_patch(lws(), rolled, pod(labels={"controller-revision-hash": "b"})) == {}
-    assert KIND.release_patch(lws(), {}, pod()) == {}
+    assert KIND.released(None, rolled, pod())
+    assert KIND.released(lws(), None, pod())
+    assert KIND.released(lws(), rolled, pod(labels={"controller-revision-hash": "a"}))
+    assert not KIND.released(lws(), rolled, pod(labels={"controller-revision-hash": "b"}))
+    assert not KIND.released(lws(), {}, pod())
+
+
+def test_whose_pod_it_is() -> None:
+    assert KIND.set_of(ObjectMeta(labels={L + "name": "lws"})) == "lws"
+    assert KIND.set_of(ObjectMeta()) == ""
+    assert KIND.controls(lws(), ObjectMeta(labels={L + "name": "lws"}))
+    assert not KIND.controls(lws(), ObjectMeta(labels={L + "name": "other"}))
+    assert not KIND.controls(lws(), ObjectMeta(uid="uid-1"))
+    # What is not wanted is deleted, not parked.
+    assert (KIND.kept(lws(0)), KIND.sheds) == ((), True)
 
 
 def errors(new: JsonObject, old: JsonObject | None = None, around: Circumstances = AROUND) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,11 +27,23 @@ from shared.jobs.pod_group import (
     same_shape,
     sorted_pods,
     surplus,
+    youngest,
 )
-from shared.jobs.pod_view import Pod, group_name, is_active, role, total_count
+from shared.jobs.pod_view import (
+    TERMINATION_TARGET,
+    Pod,
+    PodCondition,
+    PodStatusView,
+    group_name,
+    is_active,
+    is_forced,
+    role,
+    total_count,
+)
 from shared.jobs.podset_info import PermanentError
 from tests.unit.jobs.pods import NOW, names_of, pod
 
+replace = msgspec.structs.replace
 FAST = {names.POD_GROUP_FAST_ADMISSION: "true"}
 SERVING = {names.POD_GROUP_SERVING: "true"}
 STUBBORN = {names.RETRIABLE_IN_GROUP: "false"}
@@ -290,3 +303,43 @@ def test_labels_of_all_pods_that_agree() -> None:
     assert copied_labels(pods, ("team", "other")) == {"team": "blue"}
     with pytest.raises(PermanentError, match="team"):
         copied_labels([*pods, pod("p2", labels={"team": "red"})], ("team",))
+
+
+def gone(grace: int | None, *, phase: str = "Running", stopped: bool = False) -> Pod:
+    """A pod that somebody deletes with this grace period."""
+    found = pod("p", deleted=None if grace is None else 0, phase=phase)
+    conditions = (PodCondition(type=TERMINATION_TARGET, status="True"),) if stopped else ()
+    metadata = replace(found.metadata, deletion_grace_period_seconds=grace)
+    return replace(found, metadata=metadata, status=PodStatusView(phase=phase, conditions=conditions))
+
+
+@pytest.mark.parametrize(
+    ("found", "forced", "counts"),
+    [
+        (gone(0), True, False),
+        (gone(0, phase="Succeeded"), True, False),
+        (gone(30), False, True),
+        (gone(None), False, True),
+        (gone(0, stopped=True), False, True),
+        (gone(0, phase="Failed", stopped=True), False, False),
+    ],
+)
+def test_a_pod_that_is_deleted_by_force_counts_no_more(found: Pod, forced: bool, counts: bool) -> None:
+    assert (is_forced(found), is_active(found)) == (forced, counts)
+
+
+def test_it_is_missed_and_its_place_is_free() -> None:
+    found = compose([gone(0), pod("q")], {"a": 2}, NOW)
+    assert (found.absent, names_of(found.excess)) == (1, [])
+    found = compose([gone(0), pod("q"), pod("r")], {"a": 2}, NOW)
+    assert (found.absent, names_of(found.excess)) == (0, [])
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1))
+def test_the_youngest(ages: list[int]) -> None:
+    found = youngest([pod(str(age), age=age) for age in ages])
+    assert (NOW - found).total_seconds() == min(ages)
+
+
+def test_of_no_pods_the_youngest_is_old() -> None:
+    assert youngest([]) < NOW

@@ -7,7 +7,6 @@ from shared.jobs.registry import (
     INTEGRATED,
     KNOWN,
     PARENTS,
-    QUEUED_BY_POD,
     OwnerKind,
     enabled_owners,
     external,
@@ -37,7 +36,7 @@ def test_the_version_matters() -> None:
 
 
 def test_the_configuration_knows_what_is_integrated() -> None:
-    assert {kind.framework for kind in BUILT_IN} | {kind.framework for kind in QUEUED_BY_POD} == USED_FRAMEWORKS
+    assert {kind.framework for kind in BUILT_IN} | {kind.framework for kind in PARENTS} == USED_FRAMEWORKS
 
 
 def test_each_kind_has_a_token_and_paths_of_its_own() -> None:

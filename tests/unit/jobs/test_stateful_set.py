@@ -1,12 +1,14 @@
 from typing import Any
 
+import msgspec
 import pytest
 
+from shared.api.meta import ObjectMeta, OwnerReference
 from shared.config.feature_gates import DEFAULT_GATES, resolve
 from shared.jobs.manifest import JsonObject
 from shared.jobs.merge_patch import apply
 from shared.jobs.protocol import Circumstances
-from shared.jobs.queueing_parent import mirrored, owner_annotations
+from shared.jobs.queueing_parent import mirrored, owner_annotations, ungated
 from shared.jobs.stateful_set import StatefulSet
 from tests.unit.jobs.round_trip import template
 
@@ -69,8 +71,10 @@ def test_one_workload_for_all_pods() -> None:
 
 def test_replicas() -> None:
     assert KIND.workloads(stateful_set(0)) == ()
-    assert KIND.scaled_to_zero(stateful_set(0))
-    assert not KIND.scaled_to_zero(stateful_set(None))
+    assert KIND.kept(stateful_set(0))[0] == NAME
+    assert len(KIND.kept(stateful_set(0))) == 2
+    assert KIND.kept(stateful_set(None)) == ()
+    assert not KIND.sheds
     assert KIND.workloads(stateful_set(None))[0].pod_sets[0].count == 1
 
 
@@ -160,8 +164,23 @@ def test_a_pod_that_is_over_is_left_alone(over: dict[str, Any]) -> None:
 )
 def test_a_pod_that_a_rollout_replaces_may_start(current: str, update: str, of_pod: str, released: bool) -> None:
     found = stateful_set(status={"currentRevision": current, "updateRevision": update})
-    patch = KIND.release_patch(found, pod({"controller-revision-hash": of_pod}))
-    assert patch == ({"spec": {"schedulingGates": [{"name": "own"}]}} if released else {})
+    assert KIND.released(found, found, pod({"controller-revision-hash": of_pod})) is released
+    assert not KIND.released(found, None, pod({"controller-revision-hash": of_pod}))
+
+
+def test_only_our_gates_come_off() -> None:
+    assert ungated(pod()) == {"spec": {"schedulingGates": [{"name": "own"}]}}
+    assert ungated(apply(pod(), ungated(pod()))) == {}
+
+
+def test_whose_pod_it_is() -> None:
+    owner = OwnerReference(api_version="apps/v1", kind="StatefulSet", name="sts", uid="u", controller=True)
+    assert KIND.set_of(ObjectMeta(owner_references=(owner,))) == "sts"
+    assert KIND.set_of(ObjectMeta()) == ""
+    for other in ({"controller": False}, {"kind": "ReplicaSet"}, {"api_version": "example.com/v1"}):
+        assert KIND.set_of(ObjectMeta(owner_references=(msgspec.structs.replace(owner, **other),))) == ""
+    assert KIND.controls(stateful_set(), ObjectMeta(uid="sts-uid"))
+    assert not KIND.controls(stateful_set(), ObjectMeta(uid="another"))
 
 
 def errors(new: JsonObject, old: JsonObject | None = None, around: Circumstances = AROUND) -> list[str]:

@@ -30,7 +30,7 @@ from shared.config.settings import BaseSettings, load
 from shared.events.streams import READER, REPLICAS, SERVICES
 from shared.jobs.protocol import JobKind
 from shared.jobs.queueing_parent import QueueingParent
-from shared.jobs.registry import QUEUED_BY_POD, review_path
+from shared.jobs.registry import PARENTS, review_path
 from tests.unit.k8s.rendered import ROOT, Document, key, of_kind, pod_specs, render
 
 NAMESPACE = "kueue-system"
@@ -326,7 +326,7 @@ def test_webhook_configurations_point_at_handlers_and_the_service() -> None:
             # R2: a webhook that is down never stops the gateway.
             conditions = [c["expression"] for c in webhook["matchConditions"]]
             assert f'request.userInfo.username != "system:serviceaccount:{NAMESPACE}:sluice-watcher"' in conditions
-    kinds: list[JobKind | QueueingParent] = [*integrations.optional(), *QUEUED_BY_POD]
+    kinds: list[JobKind | QueueingParent] = [*integrations.optional(), *PARENTS]
     optional = {review_path(kind, verb) for kind in kinds for verb in ("mutate", "validate")}
     assert called == set(routes) - optional
     assert optional <= set(routes)

@@ -22,9 +22,13 @@ FIRST = workload_name(kind="Job", group="batch", name="j", uid="uid-j", extra="1
 async def world() -> AsyncIterator[World]:
     async with running() as found:
 
-        async def list_page(resource: Any, namespace: str = "", **_: Any) -> bytes:
+        async def list_page(resource: Any, namespace: str, *, query: dict[str, str]) -> bytes:
             assert (resource, namespace) == (PODS, "team")
-            return json.dumps({"items": found.api.objects_of("pods")}).encode()
+            assert query["labelSelector"] == "kueue.x-k8s.io/podset in (main)"
+            # Pages of two, whatever was asked for.
+            at, pods = int(query.get("continue", "0")), found.api.objects_of("pods")
+            token = {"continue": str(at + 2)} if at + 2 < len(pods) else {}
+            return json.dumps({"metadata": token, "items": pods[at : at + 2]}).encode()
 
         found.api.list_page = list_page  # type: ignore[attr-defined]
         yield found

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.watcher.kinds import KINDS, read, watched_kinds
+from services.watcher.kinds import KINDS, UNMARKED_POD, read, watched_kinds
 from services.watcher.managed_jobs import JobSettings
 from shared.jobs import registry
 from shared.jobs.jobset import JobSet
@@ -56,6 +56,32 @@ def test_only_what_is_enabled_is_watched() -> None:
     assert table["pod"].query == {"labelSelector": "kueue.x-k8s.io/managed=true"}
     assert not any(table[token].on_bus for token in ("job", "pod", TOKEN))
     assert table[TOKEN].resource.path("ns", "s") == "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ns/jobsets/s"
+
+
+LWS = "leaderworkerset.x-k8s.io/leaderworkerset"
+
+
+@pytest.mark.parametrize(
+    ("enabled", "sets"),
+    [
+        ([], set()),
+        (["deployment"], set()),
+        (["statefulset"], {"statefulset"}),
+        ([LWS], {"statefulset", "leaderworkerset.leaderworkerset.x-k8s.io"}),
+    ],
+)
+def test_sets_are_watched_with_the_pods_that_nobody_has_marked(enabled: list[str], sets: set[str]) -> None:
+    nothing, table = watched_kinds(()), watched_kinds((), registry.grouped(enabled))
+    assert set(table) - set(nothing) == (sets | {UNMARKED_POD} if sets else set())
+    assert not any(table[token].on_bus for token in sets)
+    assert {token for token in sets if table[token].optional} == sets - {"statefulset"}
+
+
+def test_of_a_pod_that_nobody_has_marked_only_what_is_asked_is_kept() -> None:
+    table = watched_kinds((), registry.grouped(["statefulset"]))
+    assert table[UNMARKED_POD].query == {"labelSelector": "statefulset.kubernetes.io/pod-name,!kueue.x-k8s.io/managed"}
+    stored = read(UNMARKED_POD, raw(queued_pod("p")), table)
+    assert (stored.raw, stored.object.metadata.name) == (b"", "p")
 
 
 def test_what_is_kept_of_an_object() -> None:

@@ -85,3 +85,11 @@ async def test_its_priority_and_gates_are_its_makers(world: World) -> None:
     await world.settled()
     assert "priorityClassRef" not in world.workload("mine")["spec"]
     assert "annotations" not in world.workload("mine")["metadata"]
+
+
+async def test_what_is_wrong_with_it_is_told_on_the_job(world: World) -> None:
+    others = {"apiVersion": "batch/v1", "kind": "Job", "name": "o", "uid": "uid-o", "controller": True}
+    world.load("workload", workload("mine", meta={"ownerReferences": [others]}))
+    world.load("job", queued_job(annotations=NAMED))
+    await world.until(lambda: world.reasons("j") == ["ErrWorkloadCompose"])
+    assert world.events("j")[0][1] == "Workload team/mine, which is named here, belongs to Job o"

@@ -2,16 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
+from services.watcher.group_workload import ARRIVING_S
 from services.watcher.lane_keys import POD_GROUP
 from services.watcher.managed_jobs import JobSettings
-from services.watcher.reconcile_group import FORGOTTEN_S, GATHER_S, GroupReconciler
+from services.watcher.reconcile_group import FORGOTTEN_S, GATHER_S, LATEST_S, GroupReconciler
+from shared.api.meta import format_time
 from shared.config.feature_gates import resolve
-from tests.unit.watcher.manifests import metadata, workload
+from tests.unit.watcher.manifests import metadata, template, workload
+from tests.unit.watcher.moments import NOW
 from tests.unit.watcher.world import World, queued_pod, running
 
 A, B = "0a0a0a0a", "0b0b0b0b"
@@ -82,6 +86,97 @@ async def test_nothing_is_asked_for_before_the_group_is_complete(world: World) -
     assert world.reasons("p0") == ["ErrWorkloadCompose"]
     await add(world, "p2")
     assert pod_sets(world) == {A: 3}
+
+
+async def test_a_group_whose_pods_still_arrive_is_not_warned_of(world: World) -> None:
+    now = format_time(datetime.fromtimestamp(world.clock(), UTC))
+    world.load("pod", queued_pod("p0", group="g", total=2))
+    world.load("pod", queued_pod("p1", group="h", total=2, at=now))
+    await world.until(lambda: world.reasons() != [])
+    await quiet()
+    assert (world.reasons("p0"), world.reasons("p1")) == (["ErrWorkloadCompose"], [])
+    # It is looked at again when the time is over, even if nothing happens.
+    assert [lane.name for lane in world.gateway._lanes._lanes] == ["h"]
+    world.clock.pass_(ARRIVING_S)
+    world.edit("pod", "p1", lambda found: found["metadata"]["annotations"].update(x="y"))
+    await world.settled()
+    assert world.reasons("p1") == ["ErrWorkloadCompose"]
+
+
+def deleted(world: World, name: str, *, grace: int = 0) -> None:
+    """Somebody deletes a pod."""
+    change = {"deletionTimestamp": GONE, "deletionGracePeriodSeconds": grace}
+    world.edit("pod", name, lambda found: found["metadata"].update(change))
+
+
+@pytest.mark.parametrize("phase", ["Running", "Failed"])
+async def test_a_pod_that_is_deleted_by_force_goes_and_can_be_replaced(world: World, phase: str) -> None:
+    await admitted(world)
+    await phases(world, phase, "p1")
+    deleted(world, "p1")
+    await world.settled()
+    assert sorted(pods(world)) == ["p0", "p2"]
+    world.deliver("pod", "p1")
+    await world.settled()
+    assert world.condition("WaitingForReplacementPods", "g") == ("True", "PodsFailed")
+    await add(world, "p3", role=A, at="2026-01-02T04:00:00Z")
+    assert gated(world) == []
+
+
+async def test_a_pod_that_is_deleted_with_grace_waits_for_its_replacement(world: World) -> None:
+    await admitted(world)
+    deleted(world, "p1", grace=30)
+    await phases(world, "Failed", "p1")
+    assert kept(world) == ["p0", "p1", "p2"]
+
+
+async def test_a_pod_that_we_have_stopped_waits_even_when_its_end_is_told(world: World) -> None:
+    await admitted(world)
+    await world.append(world.preempt("g"))
+    await quiet()
+    deleted(world, "p1")
+    await phases(world, "Failed", "p0", "p1", "p2")
+    assert kept(world) == ["p0", "p1", "p2"]
+    assert world.condition("WaitingForReplacementPods", "g") == ("True", "Preempted")
+
+
+async def test_without_the_gate_a_foreign_workload_of_that_name_is_taken() -> None:
+    settings = JobSettings(frameworks=("pod",), gates=resolve({"PodIntegrationValidateGroupOwner": False}))
+    async with running(settings) as world:
+        sets = [{"name": A, "count": 1, "template": template()}]
+        world.load("workload", workload("g", pod_sets=sets))
+        await add(world, "p0", total=1, role=A)
+        assert [o["name"] for o in world.workload("g")["metadata"]["ownerReferences"]] == ["p0"]
+        assert world.reasons("p0") == []
+
+
+NAMED = {"kueue.x-k8s.io/prebuilt-workload-name": "g"}
+
+
+async def test_a_prebuilt_workload_that_is_not_there_or_too_small_is_told_of(world: World) -> None:
+    world.load("pod", queued_pod("p0", group="g", total=1, role=A, annotations=NAMED))
+    await world.until(lambda: "ErrWorkloadCompose" in world.reasons("p0"))
+    world.load("workload", workload("g", pod_sets=[{"name": B, "count": 1, "template": template()}]))
+    await world.until(lambda: world.condition("Finished", "g") == ("True", "OutOfSync"))
+    await world.until(lambda: len(world.reasons("p0")) == 2)
+    assert [note for _, note in world.events("p0")] == [
+        "Workload team/g, which is named here, does not exist",
+        "Workload team/g, which is named here, asks for something else: it is finished",
+    ]
+
+
+async def test_of_a_set_it_is_not_told_that_its_workload_is_not_there_yet(world: World) -> None:
+    marked = {**NAMED, "kueue.x-k8s.io/pod-suspending-parent": "statefulset"}
+    world.load("pod", queued_pod("p0", group="g", total=1, role=A, annotations=marked))
+    await quiet()
+    assert world.reasons("p0") == []
+
+
+async def test_the_longest_run_of_a_prebuilt_workload_is_its_own(world: World) -> None:
+    sets = [{"name": A, "count": 1, "template": template()}]
+    world.load("workload", workload("g", pod_sets=sets, maximumExecutionTimeSeconds=9))
+    await add(world, "p0", total=1, role=A, annotations=NAMED)
+    assert world.condition("Finished", "g") is None
 
 
 async def test_the_workload_of_a_group(world: World) -> None:
@@ -168,6 +263,8 @@ async def test_what_has_succeeded_is_told_together(world: World) -> None:
     for name in ("p0", "p1"):
         world.edit("pod", name, lambda found: found["status"].update(phase="Succeeded"))
         await quiet()
+        # Another one has ended since: it is waited for a third.
+        world.clock.pass_(GATHER_S - 0.5)
     assert len(world.api.calls) == before
     world.clock.pass_(GATHER_S)
     world.edit("pod", "p2", lambda found: found["metadata"]["annotations"].update(x="y"))
@@ -179,6 +276,21 @@ async def test_what_has_succeeded_is_told_together(world: World) -> None:
     await world.settled()
     assert world.condition("Finished", "g") == ("True", "Succeeded")
     assert world.workload("g")["status"]["reclaimablePods"] == [{"name": A, "count": 2}]
+
+
+async def test_while_pods_go_on_ending_it_is_told_at_last(world: World) -> None:
+    names = [f"p{i}" for i in range(15)]
+    await admitted(world, len(names))
+    before = len(world.api.calls)
+    told: list[float] = []
+    for name in names[:-1]:
+        world.edit("pod", name, lambda found: found["status"].update(phase="Succeeded"))
+        await quiet()
+        told += [world.clock() - NOW.timestamp()] * (len(world.api.calls) - before - len(told))
+        world.clock.pass_(GATHER_S - 0.2)
+    assert len(told) == 1
+    assert LATEST_S <= told[0] < LATEST_S + GATHER_S
+    assert world.workload("g")["status"]["reclaimablePods"][0]["count"] > len(names) // 2
 
 
 async def test_a_group_that_cannot_be_retried_is_over_when_all_have_ended(world: World) -> None:

@@ -22,7 +22,7 @@ from services.watcher.workload_state import workload_of
 from shared.events import cloudevents, commands, objects
 from shared.events.decisions import Admit, Batch, Decision, Positions, Preempt
 from shared.events.outcomes import CommandOutcome, DecisionOutcome
-from shared.jobs.registry import integrated
+from shared.jobs.registry import grouped, integrated
 from shared.testing.simulated_bus import DecodedBroker
 from tests.unit.watcher.fake_api import FakeApi
 from tests.unit.watcher.manifests import TIME, metadata, raw, template, workload
@@ -32,6 +32,9 @@ RESOURCES = {
     "workload": "workloads",
     "job": "jobs",
     "pod": "pods",
+    "unmarkedpod": "pods",
+    "statefulset": "statefulsets",
+    "leaderworkerset.leaderworkerset.x-k8s.io": "leaderworkersets",
     "jobset.jobset.x-k8s.io": "jobsets",
     "namespace": "namespaces",
     "resourceflavor": "resourceflavors",
@@ -50,7 +53,8 @@ WITHIN_S = 10.0
 class World:
     def __init__(self, jobs: JobSettings | None = None) -> None:
         self.api = FakeApi()
-        self.store = Store(watched_kinds(integrated(jobs.frameworks if jobs else ("batch/job",)).values()))
+        settings = jobs or JobSettings()
+        self.store = Store(watched_kinds(integrated(settings.frameworks).values(), grouped(settings.serving)))
         self.broker = DecodedBroker()
         self.clock = Clock()
         self.gateway = Gateway(

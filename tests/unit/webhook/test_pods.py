@@ -10,7 +10,8 @@ import pytest
 from services.webhook.admission_review import Request, decode
 from services.webhook.default_job import Surroundings
 from services.webhook.default_pod import UNDER_PARENT, pod_defaults
-from services.webhook.validate_pod import pod_errors
+from services.webhook.validate_pod import owner_warnings, pod_errors
+from shared.api.meta import OwnerReference
 from shared.config.configuration import Integrations
 from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.jobs.pod_role import role_hash
@@ -201,3 +202,34 @@ def test_who_holds_quota_stays_in_sight(
     for one in (old, made):
         one["metadata"]["finalizers"] = [f"{K}managed"] if kept else []
     assert faults(made, old) == expected
+
+
+OWNER = OwnerReference(api_version="batch/v1", kind="Job", name="j", controller=True)
+MANAGED, PARENT = {f"{K}managed": "true"}, {f"{K}pod-suspending-parent": "statefulset"}
+
+
+@pytest.mark.parametrize(
+    ("made", "owner", "change", "warned"),
+    [
+        (pod(MANAGED), OWNER, False, True),
+        (pod(MANAGED), OWNER, True, True),
+        (pod(MANAGED), None, False, False),
+        (pod(), OWNER, False, False),
+        (pod(MANAGED, PARENT), OWNER, False, True),
+        (pod(MANAGED, PARENT), OWNER, True, False),
+    ],
+)
+def test_a_marked_pod_of_a_managed_owner_is_warned_of(
+    made: dict[str, Any], owner: OwnerReference | None, change: bool, warned: bool
+) -> None:
+    assert bool(owner_warnings(made, owner, changed=change)) is warned
+
+
+async def test_the_warning_is_in_the_answer() -> None:
+    made = handlers(integrations=Integrations(frameworks=("batch/job", "pod")))
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+    request = {"uid": "u", "namespace": "team", "object": pod(MANAGED, metadata={"ownerReferences": [reference]})}
+    verdict = await made.routes()["/validate--v1-pod"](decode(msgspec.json.encode({"request": request})))
+    assert not verdict.errors
+    (warning,) = verdict.warnings
+    assert "Job j" in warning
