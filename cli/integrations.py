@@ -1,5 +1,5 @@
-"""Writes what each kind of job needs in a cluster when its integration is enabled: a kustomize component per integration, with the gateway's rights and
-the admission of that kind. batch/v1 Job is part of the base.
+"""Writes what each kind of job needs in a cluster when its integration is enabled: a kustomize component per integration, with the rights of the gateway
+and of the webhook, and the admission of that kind. batch/v1 Job is part of the base.
 
 python -m cli.integrations             writes k8s/components/integrations
 python -m cli.integrations --check     exit code 1 and the differing names if anything is stale
@@ -26,6 +26,7 @@ BASE = "batch/job"
 """The one integration that is always installed."""
 NAMESPACE = "kueue-system"
 GATEWAY = "sluice-watcher"
+WEBHOOK = "sluice-webhook"
 _READS = {"trainer.kubeflow.org/trainjob": ("clustertrainingruntimes", "trainingruntimes")}
 """What jobs of a kind refer to (`JobKind.refers_to`)."""
 _NEVER = ("kube-system", NAMESPACE)
@@ -39,18 +40,24 @@ def component(framework: str) -> str:
 
 
 def roles(kind: JobKind | QueueingParent) -> list[Manifest]:
-    """What the gateway may do with a kind of job: a ClusterRole, and its binding."""
-    name = f"{GATEWAY}-{component(kind.framework)}"
-    metadata = {"name": name}
+    """What the gateway may do with a kind of job, and what the webhook may read of what its jobs refer to: ClusterRoles, each with its binding."""
     rules: list[Manifest] = [
         {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["delete", "get", "list", "patch", "watch"]},
         {"apiGroups": [kind.group], "resources": [f"{kind.plural}/finalizers"], "verbs": ["update"]},
     ]
+    reads: list[Manifest] = []
     if kind.framework in _READS:
-        rules.append({"apiGroups": [kind.group], "resources": list(_READS[kind.framework]), "verbs": ["get"]})
+        reads.append({"apiGroups": [kind.group], "resources": list(_READS[kind.framework]), "verbs": ["get"]})
     if kind.framework == "pod":
         rules.append({"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]})
-    subject = {"kind": "ServiceAccount", "name": GATEWAY, "namespace": NAMESPACE}
+    name = component(kind.framework)
+    return [*_role(GATEWAY, name, [*rules, *reads]), *(_role(WEBHOOK, name, reads) if reads else [])]
+
+
+def _role(account: str, of: str, rules: list[Manifest]) -> list[Manifest]:
+    name = f"{account}-{of}"
+    metadata = {"name": name}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
     reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name}
     return [
         {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules},
