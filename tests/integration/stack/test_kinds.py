@@ -7,160 +7,43 @@ The definitions of the kinds come after Sluice has started, and one goes and com
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 import pytest_asyncio
 
-from cli.integrations import component
 from devcluster.audit import read_events
-from devcluster.options import ClusterOptions, NodeGroup
 from devcluster.stack import Stack
-from shared.kube.client import KubeClient, connect
-from shared.kube.errors import NotFound
-from shared.kube.resources import DEPLOYMENTS, PODS, WORKLOADS, Resource
+from shared.kube.resources import DEPLOYMENTS, JOBS, PODS, WORKLOADS
 from tests.eventually import eventually
-from tests.integration.stack.configured import configured_stack
+from tests.integration.stack.kind_cluster import (
+    CRON_JOBS,
+    SECONDS,
+    TAINT,
+    Cluster,
+    cluster_of_all_kinds,
+    condition,
+    holds,
+    resource_of,
+    served,
+)
 from tests.integration.stack.kind_rows import ROWS, Row, definition, pod_spec
-from tests.integration.stack.manifests import Manifest, as_list, cluster_queue, flavor, local_queue
+from tests.integration.stack.manifests import Manifest, local_queue
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
-FRAMEWORKS = ("batch/job", "pod", "deployment", *(row.kind.framework for row in ROWS))
-SECONDS = 40
-NODES = (NodeGroup(name="node", count=2, labels={"node-type": "plain"}),)
-TAINT = {"key": "kind-test", "value": "x", "effect": "NoSchedule"}
-
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    document = {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "kind": "Configuration",
-        "integrations": {"frameworks": list(FRAMEWORKS)},
-        "featureGates": {"SparkApplicationIntegration": True},
-    }
-    options = ClusterOptions(nodes=NODES, default_pod_seconds=0.5, audit=True)
-    components = tuple(component(framework) for framework in FRAMEWORKS if framework != "batch/job")
-    folder: Path = tmp_path_factory.mktemp("configuration")
-    async with configured_stack(folder, json.dumps(document), options, components) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client(stack: Stack) -> AsyncIterator[KubeClient]:
-    async with await connect(str(stack.cluster.kubeconfig), user_agent="test", timeout_s=10.0) as made:
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    async with cluster_of_all_kinds(tmp_path_factory.mktemp("configuration")) as made:
         yield made
 
 
-class Cluster:
-    """What the tests ask of the API server."""
-
-    def __init__(self, stack: Stack, client: KubeClient) -> None:
-        self.stack, self.client = stack, client
-
-    async def apply(self, *items: Manifest) -> None:
-        await self.stack.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=as_list(*items))
-
-    async def queue(self, name: str, cpu: str = "8") -> None:
-        on_nodes = flavor(name, **{"node-type": "plain"})
-        on_nodes["spec"]["tolerations"] = [{"key": TAINT["key"], "operator": "Exists"}]
-        queue = cluster_queue(name, cpu)
-        # Some kinds say what memory they need, whoever asks.
-        (group,) = queue["spec"]["resourceGroups"]
-        group["coveredResources"] += ["memory"]
-        group["flavors"][0]["resources"] += [{"name": "memory", "nominalQuota": "64Gi"}]
-        await self.apply(on_nodes, queue, local_queue(name))
-
-    async def create(self, resource: Resource, manifest: Manifest) -> Manifest:
-        made = await self.client.create(
-            resource, manifest["metadata"].get("namespace", "default"), msgspec.json.encode(manifest)
-        )
-        return dict(msgspec.json.decode(made))
-
-    async def get(self, resource: Resource, name: str, namespace: str = "default") -> Manifest:
-        """Empty when it is gone."""
-        try:
-            return dict(msgspec.json.decode(await self.client.get(resource, namespace, name)))
-        except NotFound:
-            return {}
-
-    async def patch(self, resource: Resource, name: str, change: Manifest, subresource: str = "") -> None:
-        await self.client.patch(resource, "default", name, msgspec.json.encode(change), subresource=subresource)
-
-    async def workloads(self, namespace: str = "default") -> list[Manifest]:
-        page = msgspec.json.decode(await self.client.list_page(WORKLOADS, namespace))
-        return list(page["items"])
-
-    async def workload_of(self, uid: str) -> Manifest:
-        """The newest one that this object owns."""
-        found = [
-            workload
-            for workload in await self.workloads()
-            if any(owner["uid"] == uid for owner in workload["metadata"].get("ownerReferences", ()))
-        ]
-        return max(found, key=lambda w: int(w["metadata"]["resourceVersion"]), default={})
-
-    def written(self, resource: str, name: str) -> int:
-        """How often the gateway has written to an object."""
-        log = self.stack.cluster.audit_log
-        assert log is not None
-        return sum(
-            event.user.username.endswith(":sluice-watcher")
-            and (event.object_ref.resource, event.object_ref.name) == (resource, name)
-            for event in read_events(log)
-        )
-
-    async def reserving(self, queue: str) -> int:
-        raw = await self.stack.cluster.kubectl("get", "clusterqueue", queue, "-o", "json")
-        return int(json.loads(raw).get("status", {}).get("reservingWorkloads", 0))
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(stack: Stack, client: KubeClient) -> Cluster:
-    made = Cluster(stack, client)
-    needed = [need for row in ROWS for need in row.needs]
-    await made.apply(
-        *(definition(kind) for kind in (*(row.kind for row in ROWS), *(resource for resource, _ in needed)))
-    )
-    for resource in (*(resource_of(row) for row in ROWS), *(resource for resource, _ in needed)):
-        await served(made, resource)
-    if needed:
-        await made.apply(*(manifest for _, manifest in needed))
-    return made
-
-
-def resource_of(row: Row) -> Resource:
-    kind = row.kind
-    return Resource(kind.group, kind.version, kind.plural, kind.kind)
-
-
-async def served(cluster: Cluster, resource: Resource) -> None:
-    """Returns when objects of the kind can be made."""
-
-    async def listed() -> bool:
-        try:
-            await cluster.client.list_page(resource)
-        except NotFound:
-            return False
-        return True
-
-    assert await eventually(listed, SECONDS), resource
-
-
-async def holds(look: Callable[[], Awaitable[Any]], what: str) -> Any:
-    found = await eventually(look, SECONDS)
-    assert found, what
-    return found
-
-
-def condition(workload: Manifest, type_: str) -> tuple[str, str] | None:
-    conditions = workload.get("status", {}).get("conditions", ())
-    return next(((c["status"], c["reason"]) for c in conditions if c["type"] == type_), None)
+@pytest.fixture(scope="module")
+def stack(cluster: Cluster) -> Stack:
+    return cluster.stack
 
 
 class Life:
@@ -311,6 +194,90 @@ async def test_deleted(cluster: Cluster, row: Row, state: str) -> None:
         await cluster.reserving(life.name) == 0
         or await eventually(lambda: cluster.reserving(life.name), SECONDS, lambda n: n == 0) == 0
     )
+
+
+async def test_the_runs_of_a_cron_job(cluster: Cluster, stack: Stack) -> None:
+    """Each is a Job of its own, with the labels that the CronJob gives it, and is run by Kubernetes' own controllers."""
+    await cluster.queue("cron", cpu="0")
+    pods = {"metadata": {"annotations": {"sluice.dev/run-seconds": "forever"}}, "spec": pod_spec()}
+    run = {
+        "metadata": {"labels": {"kueue.x-k8s.io/queue-name": "cron"}},
+        "spec": {"backoffLimit": 0, "parallelism": 2, "completions": 2, "template": pods},
+    }
+    await cluster.create(
+        CRON_JOBS,
+        {
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "metadata": {"name": "cron", "namespace": "default"},
+            "spec": {"schedule": "0 0 1 1 *", "jobTemplate": run},
+        },
+    )
+
+    async def made(name: str) -> Manifest:
+        await stack.cluster.kubectl("create", "job", name, "--from=cronjob/cron", "-n", "default")
+        job = await cluster.get(JOBS, name)
+        assert job["spec"]["suspend"] is True, "held back at its creation"
+        assert job["metadata"]["ownerReferences"][0]["kind"] == "CronJob"
+        return job
+
+    async def running(name: str) -> None:
+        async def phases() -> list[str]:
+            return [found["status"]["phase"] for found in await pods_of(name)]
+
+        assert await eventually(phases, SECONDS, lambda found: found == ["Running"] * 2) == ["Running"] * 2
+        template = (await cluster.get(JOBS, name))["spec"]["template"]["spec"]
+        assert template["nodeSelector"] == {"node-type": "plain"}
+        assert template["tolerations"] == [{"key": TAINT["key"], "operator": "Exists"}]
+
+    async def pods_of(name: str) -> list[Manifest]:
+        query = {"labelSelector": f"batch.kubernetes.io/job-name={name}"}
+        return list(msgspec.json.decode(await cluster.client.list_page(PODS, "default", query=query))["items"])
+
+    async def ends(job: Manifest, reason: str, **told: str) -> None:
+        annotations = {"sluice.dev/run-seconds": "0", **{f"sluice.dev/{key}": value for key, value in told.items()}}
+        for found in await pods_of(job["metadata"]["name"]):
+            await cluster.patch(PODS, found["metadata"]["name"], {"metadata": {"annotations": annotations}})
+
+        async def finished() -> bool:
+            return condition(await cluster.workload_of(job["metadata"]["uid"]), "Finished") == ("True", reason)
+
+        await holds(finished, "finished")
+
+        async def free() -> bool:
+            return await cluster.reserving("cron") == 0
+
+        await holds(free, "its quota is free")
+
+    job = await made("cron-1")
+    uid = job["metadata"]["uid"]
+    workload = await holds(lambda: cluster.workload_of(uid), "a workload")
+    assert [(p["name"], p["count"]) for p in workload["spec"]["podSets"]] == [("main", 2)]
+    await cluster.queue("cron")
+    await running("cron-1")
+    await cluster.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+
+    async def released() -> bool:
+        workload = await cluster.workload_of(uid)
+        return (condition(workload, "QuotaReserved") or ("", ""))[0] == "False" and not await pods_of("cron-1")
+
+    await holds(released, "released, its pods are gone")
+    assert (await cluster.get(JOBS, "cron-1"))["spec"] == job["spec"], "restored byte for byte"
+    await cluster.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": True}})
+    await running("cron-1")
+    await ends(job, "Succeeded")
+    failing = await made("cron-2")
+    await running("cron-2")
+    await ends(failing, "Failed", fail="true")
+    last = await made("cron-3")
+    await running("cron-3")
+    await cluster.client.delete(CRON_JOBS, "default", "cron", propagation="Background")
+
+    async def gone() -> bool:
+        there = [await cluster.workload_of(one["metadata"]["uid"]) for one in (job, failing, last)]
+        return not any(there) and await cluster.reserving("cron") == 0
+
+    await holds(gone, "nothing is left")
 
 
 async def test_a_definition_that_goes_and_comes_back(cluster: Cluster, stack: Stack) -> None:
