@@ -150,6 +150,16 @@ def _build(module: GoModule, target: Path) -> None:
         shutil.rmtree(workplace, ignore_errors=True)
 
 
+def downloaded(module: GoModule, path: str) -> Path:
+    """The sources of a Go module (by its path) that a module of ours was built from, with the manifests that come with it; raises NoGoError."""
+    source = GO_DIRECTORY / module.name
+    go = find_go(required_version((source / "go.mod").read_text()))
+    command = [str(go), "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", path]
+    environment = {**os.environ, "GOWORK": "off"}
+    listed = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=True)
+    return Path(listed.stdout.strip())
+
+
 @contextmanager
 def _exclusive(path: Path, module: GoModule, console: Console) -> Iterator[None]:
     with path.open("w") as file:
