@@ -280,6 +280,29 @@ async def test_the_runs_of_a_cron_job(cluster: Cluster, stack: Stack) -> None:
     await holds(gone, "nothing is left")
 
 
+async def test_a_job_of_a_namespace_with_a_default_queue(cluster: Cluster) -> None:
+    """It names none, and queues there."""
+    space = "with-default"
+    await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
+    await cluster.queue("by-default")
+    await cluster.apply(local_queue("default", space, "by-default"))
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "nameless", "namespace": space},
+        "spec": {"template": {"spec": pod_spec()}},
+    }
+    made = await cluster.create(JOBS, job)
+    assert made["spec"]["suspend"] is True
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "default"
+
+    async def finished() -> bool:
+        workloads = await cluster.workloads(space)
+        return [condition(workload, "Finished") for workload in workloads] == [("True", "Succeeded")]
+
+    await holds(finished, "admitted, and run")
+
+
 async def test_a_definition_that_goes_and_comes_back(cluster: Cluster, stack: Stack) -> None:
     row = ROWS[0]
     crd = definition(row.kind)
