@@ -9,10 +9,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SCENARIOS ?= $(if $(wildcard ../shared/scenarios),../shared/scenarios,tests/conformance/scenarios)
 
-.PHONY: help setup up demo down test test-unit simulate simulate-mutations chaos lint format load budget bench-engine conformance conformance-selfcheck crds integrations chart versions handback docs lock clean
+.PHONY: help setup up demo down test test-unit simulate simulate-mutations chaos lint format load budget bench-engine conformance conformance-selfcheck crds integrations chart versions handback e2e docs lock clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 
 setup: $(STAMP) ## Make the virtual environment (about 30 s the first time)
 
@@ -58,6 +58,10 @@ versions: $(STAMP) ## A smoke test on Kubernetes 1.34, 1.35 and 1.36 (1 min; the
 handback: $(STAMP) ## Kueue's own controller, then Sluice, then Kueue again, on the same Jobs (1.5 min; the first time Kueue is built: 5.5 min of CPU)
 	@$(BIN)/python -m devcluster build --kueue
 	@$(BIN)/python -m pytest tests/handback/kueue.py
+
+e2e: $(STAMP) ## The real controllers of JobSet, PyTorchJob, TFJob, RayCluster and RayJob under Sluice (DURATION; the first time they are built: BUILT of CPU)
+	@$(BIN)/python -m devcluster build --job-controllers
+	@$(BIN)/python -m pytest tests/e2e/job_kinds.py
 
 lint: $(STAMP) ## ruff, mypy --strict, import contracts, generated files current (about 1 min; api_admission needs a built control plane)
 	@$(BIN)/ruff check .

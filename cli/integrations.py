@@ -1,5 +1,5 @@
-"""Writes what each kind of job needs in a cluster when its integration is enabled: a kustomize component per integration, with the gateway's rights and
-the admission of that kind. batch/v1 Job is part of the base.
+"""Writes what each kind of job needs in a cluster when its integration is enabled: a kustomize component per integration, with the rights of the gateway
+and of the webhook, and the admission of that kind. batch/v1 Job is part of the base.
 
 python -m cli.integrations             writes k8s/components/integrations
 python -m cli.integrations --check     exit code 1 and the differing names if anything is stale
@@ -61,17 +61,24 @@ def _of_gateway(kind: JobKind | QueueingParent) -> list[Manifest]:
         {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["delete", "get", "list", "patch", "watch"]},
         {"apiGroups": [kind.group], "resources": [f"{kind.plural}/finalizers"], "verbs": ["update"]},
     ]
-    if kind.framework in _READS:
-        rules.append({"apiGroups": [kind.group], "resources": list(_READS[kind.framework]), "verbs": ["get"]})
+    rules += _referred(kind)
     if kind.framework == "pod":
         rules.append({"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]})
     return rules
 
 
+def _referred(kind: JobKind | QueueingParent) -> list[Manifest]:
+    """What jobs of the kind refer to is read by whoever has to tell their pods."""
+    plurals = _READS.get(kind.framework)
+    return [{"apiGroups": [kind.group], "resources": list(plurals), "verbs": ["get"]}] if plurals else []
+
+
 def _of_webhook(kind: JobKind | QueueingParent) -> list[Manifest]:
-    """A StatefulSet may not have replicas again before its workload has given back its quota."""
-    asks = kind.framework == "statefulset"
-    return [{"apiGroups": [names.GROUP], "resources": ["workloads"], "verbs": ["get"]}] if asks else []
+    rules = _referred(kind)
+    if kind.framework == "statefulset":
+        # It may not have replicas again before its workload has given back its quota.
+        rules.append({"apiGroups": [names.GROUP], "resources": ["workloads"], "verbs": ["get"]})
+    return rules
 
 
 def _granted(account: str, name: str, rules: list[Manifest]) -> list[Manifest]:

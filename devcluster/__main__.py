@@ -12,7 +12,14 @@ from rich.console import Console
 from devcluster import state
 from devcluster.api import NotReadyError
 from devcluster.binaries import RULES, describe_binary, resolve_binaries
-from devcluster.build import KUBERNETES_MINOR, KUBERNETES_VERSIONS, KUEUE, BuildError, ensure_built
+from devcluster.build import (
+    JOB_CONTROLLERS,
+    KUBERNETES_MINOR,
+    KUBERNETES_VERSIONS,
+    KUEUE,
+    BuildError,
+    ensure_built,
+)
 from devcluster.cluster import DevCluster, ExistingClusterError
 from devcluster.kubectl import KubectlError
 from devcluster.options import ClusterOptions, NodeGroup
@@ -36,6 +43,9 @@ def build(
         str, typer.Option(help=f"Version of the control plane: {', '.join(f'1.{m}' for m in KUBERNETES_VERSIONS)}.")
     ] = f"1.{KUBERNETES_MINOR}",
     kueue: Annotated[bool, typer.Option(help="Kueue's controller too, for `make handback`.")] = False,
+    job_controllers: Annotated[
+        bool, typer.Option(help="The controllers of JobSet, of Kubeflow and of Ray too, for `make e2e`.")
+    ] = False,
 ) -> None:
     """Build what is missing (about 8 minutes on two cores the first time, nothing afterwards; another control plane 4)."""
     minors = {f"1.{minor}": minor for minor in KUBERNETES_VERSIONS}
@@ -45,6 +55,8 @@ def build(
         resolved = resolve_binaries(tuple(RULES), console, minors[kubernetes])
         if kueue:
             resolved["kueue"] = ensure_built(KUEUE, console) / "kueue"
+        for module in JOB_CONTROLLERS if job_controllers else ():
+            resolved[module.name] = ensure_built(module, console) / module.name
     except EXPECTED as error:
         raise _refusal(error) from error
     for name, path in resolved.items():

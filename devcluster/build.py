@@ -76,6 +76,15 @@ MODULES = (
 """What tests and `make up` need. In the order in which they are built."""
 KUEUE = GoModule("kueue", ("kueue",), "3 minutes", sources=SOURCES[:2], package="sigs.k8s.io/kueue/cmd/kueue")
 """Kueue's own controller, for `make handback` only."""
+JOB_CONTROLLERS = tuple(
+    GoModule(name, (name,), "1.5 minutes", sources=SOURCES[:2], package=package)
+    for name, package in (
+        ("jobset", "sigs.k8s.io/jobset"),
+        ("training-operator", "github.com/kubeflow/training-operator/cmd/training-operator.v1"),
+        ("kuberay", "github.com/ray-project/kuberay/ray-operator"),
+    )
+)
+"""The controllers of kinds of jobs, for `make e2e` only."""
 
 
 class BuildError(RuntimeError):
@@ -139,6 +148,16 @@ def _build(module: GoModule, target: Path) -> None:
         workplace.rename(target)
     finally:
         shutil.rmtree(workplace, ignore_errors=True)
+
+
+def downloaded(module: GoModule, path: str) -> Path:
+    """The sources of a Go module (by its path) that a module of ours was built from, with the manifests that come with it; raises NoGoError."""
+    source = GO_DIRECTORY / module.name
+    go = find_go(required_version((source / "go.mod").read_text()))
+    command = [str(go), "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", path]
+    environment = {**os.environ, "GOWORK": "off"}
+    listed = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=True)
+    return Path(listed.stdout.strip())
 
 
 @contextmanager

@@ -32,9 +32,10 @@ from shared.api.workload import Workload
 from shared.config.configuration import Configured
 from shared.jobs.manifest import JsonObject, items, section
 from shared.jobs.pod import PlainPod
-from shared.jobs.protocol import Circumstances, JobKind
+from shared.jobs.protocol import Circumstances, JobKind, Reference
 from shared.jobs.queue_membership import AncestorSearch, OwnershipError
 from shared.jobs.queueing_parent import QueueingParent
+from shared.jobs.referred import with_referred
 from shared.jobs.registry import (
     INTEGRATED,
     KNOWN,
@@ -206,7 +207,10 @@ class Handlers:
 
     async def validate_job(self, kind: JobKind, request: Request) -> Verdict:
         """Our labels and annotations on a job."""
-        job = _json(request.object)
+        try:
+            job = await self._with_referred(kind, _json(request.object), request.namespace)
+        except _UnreadableError as error:
+            return Verdict(errors=(error.fault,))
         warnings = self._pod_warnings(job, request.has_old) if isinstance(kind, PlainPod) else ()
         if not request.has_old:
             errors = (*created_errors(kind, job, self._circumstances), *self._of_pod(kind, job, None))
@@ -223,6 +227,23 @@ class Handlers:
         owner = convert(ObjectMeta, section(pod, "metadata")).controller_owner()
         managed = owner is not None and OwnerKind(owner.api_version, owner.kind) in self._enabled
         return owner_warnings(pod, owner if managed else None, changed=has_old)
+
+    async def _with_referred(self, kind: JobKind, job: JsonObject, namespace: str) -> JsonObject:
+        """With the objects without which its pods cannot be told, read anew: few jobs have any, and users apply them together."""
+        found: dict[Reference, JsonObject | None] = {}
+        for reference in kind.refers_to(job):
+            resource = Resource(
+                reference.group, reference.version, reference.plural, reference.kind, reference.namespaced
+            )
+            try:
+                body = await self._client.get(resource, namespace if reference.namespaced else "", reference.name)
+            except NotFound:
+                found[reference] = None
+            except ApiError as error:
+                raise _UnreadableError(reference, str(error)) from error
+            else:
+                found[reference] = msgspec.json.decode(body, type=dict[str, object])
+        return with_referred(job, found)
 
     def _of_pod(self, kind: JobKind, job: JsonObject, old: JsonObject | None) -> Iterable[FieldError]:
         return pod_errors(job, old, self._gates) if isinstance(kind, PlainPod) else ()
@@ -270,6 +291,16 @@ class Handlers:
 async def _passed(request: Request) -> Verdict:
     """Nothing to say about it."""
     return Verdict()
+
+
+class _UnreadableError(Exception):
+    """The API server did not say whether there is such an object: a rule that depends on it cannot be held."""
+
+    def __init__(self, reference: Reference, why: str) -> None:
+        super().__init__(why)
+        self.fault = FieldError(
+            "spec", "Internal error", "", f"{reference.kind} {reference.name} cannot be read: {why}"
+        )
 
 
 class _Anything(msgspec.Struct):

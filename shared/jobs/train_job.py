@@ -8,7 +8,7 @@ patches only while the job is suspended, so a start is two writes; and a stop ha
 from collections.abc import Iterator
 
 from shared.api import names
-from shared.api.field_errors import FieldError
+from shared.api.field_errors import FieldError, invalid
 from shared.jobs import merge_patch
 from shared.jobs.jobset import jobs_active, jobs_ready, jobs_reclaimable, replicated_roles
 from shared.jobs.manifest import JsonObject, items, section, text
@@ -102,9 +102,15 @@ class TrainJob(KindDefaults):
         return put(job, ("spec", "runtimePatches"), [*patches, ours])
 
     def errors(self, job: JsonObject, old: JsonObject | None, around: Circumstances) -> Iterator[FieldError]:
-        if not _known(job):
+        if not around.gates["TopologyAwareScheduling"]:
             return
-        child: JsonObject = {"spec": _child(job)}
+        try:
+            child: JsonObject = {"spec": _child(job)}
+        except PermanentError as error:
+            # One that is there already must stay changeable when its runtime goes first: its finalizers have to be taken off.
+            if old is None or _runtime(old) != _runtime(job):
+                yield invalid("spec.runtimeRef", _runtime(job).name, str(error))
+            return
         asked = [
             TopologyAsked.of(at(child, role.place), role.count, f"job[{role.name.lower()}].annotations")
             for role in replicated_roles(section(child, "spec"), at="spec")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ from typing import Any
 import msgspec
 import yaml
 
-from devcluster.build import GO_DIRECTORY, KUEUE, built_directory
+from devcluster.build import KUEUE, built_directory, downloaded
 from devcluster.cluster import DevCluster
 from devcluster.processes import Command, ManagedProcess
-from devcluster.toolchain import find_go, required_version
 from tests.integration.stack.manifests import as_list
 
 NAMESPACE = "kueue-system"
@@ -29,12 +27,7 @@ Manifest = dict[str, Any]
 @cache
 def module_folder() -> Path:
     """Where the module of Kueue is, downloaded for its build."""
-    source = GO_DIRECTORY / KUEUE.name
-    go = find_go(required_version((source / "go.mod").read_text()))
-    command = [str(go), "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue"]
-    environment = {**os.environ, "GOWORK": "off"}
-    listed = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=True)
-    return Path(listed.stdout.strip())
+    return downloaded(KUEUE, "sigs.k8s.io/kueue")
 
 
 class Kueue:

@@ -13,16 +13,23 @@ from typing import Any
 import msgspec
 import yaml
 
+from shared.jobs.app_wrapper import AppWrapper
 from shared.jobs.jobset import JobSet
 from shared.jobs.protocol import JobKind
+from shared.jobs.ray_cluster import RayCluster
+from shared.jobs.ray_job import RayJob, RayService
+from shared.jobs.spark_application import SparkApplication
+from shared.jobs.train_job import TrainJob
 from shared.jobs.training_job import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, XGBOOST_JOB, TrainingJob
+from shared.kube.resources import Resource
 from tests.integration.stack.manifests import Manifest
 
 PUBLISHED = Path(__file__).resolve().parents[4] / "shared" / "crds"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind. `pod_sets`: of the object that `spec` makes; `templates`: where its pod templates are; `running` to `failed`: what its controller tells."""
+    """One kind. `pod_sets`: of the object that `spec` makes, `{name}` is its own; `templates`: where a start injects something; `running` to `failed`:
+    what its controller tells. Kinds that never end have no `succeeded` and no `failed`: they free their quota when they are deleted."""
 
     kind: JobKind
     spec: Manifest
@@ -31,8 +38,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     templates: Callable[[Manifest], list[Manifest]]
     running: Manifest
     stopped: Manifest
-    succeeded: Manifest
-    failed: Manifest
+    succeeded: Manifest | None = None
+    failed: Manifest | None = None
+    restored_at_once: bool = True
+    """In the write that stops it; else once its pods are gone."""
+    needs: tuple[tuple[Resource, Manifest], ...] = ()
+    """Objects that have to be there, and of which kind each is."""
 
     def __str__(self) -> str:
         return self.kind.kind
@@ -48,7 +59,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def definition(kind: JobKind) -> Manifest:
+def definition(kind: JobKind | Resource) -> Manifest:
     """Its CustomResourceDefinition."""
     published = PUBLISHED / f"{kind.group}_{kind.plural}.yaml"
     if published.exists():
@@ -62,12 +73,13 @@ def definition(kind: JobKind) -> Manifest:
         "subresources": {"status": {}},
         "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": anything, "status": anything}}},
     }
+    scope = "Namespaced" if not isinstance(kind, Resource) or kind.namespaced else "Cluster"
     names = {"plural": kind.plural, "singular": kind.kind.lower(), "kind": kind.kind}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{kind.plural}.{kind.group}"},
-        "spec": {"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]},
+        "spec": {"group": kind.group, "scope": scope, "names": names, "versions": [version]},
     }
 
 
@@ -117,6 +129,87 @@ def _training(kind: TrainingJob, specs: str, **pods: int) -> Row:
     )
 
 
+def _ray_cluster(worker: str) -> Manifest:
+    """Of a head and two workers."""
+    template = {"spec": {"containers": pod_spec()["containers"]}}
+    return {
+        "rayVersion": "2.9.0",
+        "headGroupSpec": {"rayStartParams": {}, "template": template},
+        "workerGroupSpecs": [
+            {
+                "groupName": worker,
+                "replicas": 2,
+                "minReplicas": 2,
+                "maxReplicas": 2,
+                "rayStartParams": {},
+                "template": template,
+            }
+        ],
+    }
+
+
+def _ray_templates(cluster: Manifest) -> list[Manifest]:
+    return [cluster["headGroupSpec"]["template"], *(group["template"] for group in cluster["workerGroupSpecs"])]
+
+
+def _ray_job(deployment: str, job: str, cluster: str) -> Manifest:
+    return {"jobDeploymentStatus": deployment, "jobStatus": job, "rayClusterStatus": {"state": cluster}}
+
+
+_RUNTIMES = Resource(
+    "trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False
+)
+_RUNTIME: Manifest = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "ClusterTrainingRuntime",
+    "metadata": {"name": "kind-rows", "labels": {"trainer.kubeflow.org/framework": "plain"}},
+    "spec": {
+        "mlPolicy": {"numNodes": 1},
+        "template": {
+            "spec": {
+                "replicatedJobs": [
+                    {
+                        "name": "node",
+                        "template": {
+                            "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+                            "spec": {
+                                "template": {"spec": {"containers": [{**pod_spec()["containers"][0], "name": "node"}]}}
+                            },
+                        },
+                    }
+                ]
+            }
+        },
+    },
+}
+
+
+def _train(active: int, condition: str = "") -> Manifest:
+    told = {"name": "node", "active": active, "ready": 0, "succeeded": 0, "failed": 0, "suspended": 0}
+    return {"jobsStatus": [told], "conditions": [_condition(condition, condition.lower())] if condition else []}
+
+
+def _train_templates(job: Manifest) -> list[Manifest]:
+    patches = [entry["trainingRuntimeSpec"]["template"]["spec"] for entry in job["spec"]["runtimePatches"]]
+    return [one["template"]["spec"]["template"] for patch in patches for one in patch.get("replicatedJobs", ())]
+
+
+def _wrapped(name: str, pods: int) -> Manifest:
+    spec = {"parallelism": pods, "completions": pods, "template": {"spec": pod_spec()}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+    return {"template": job, "podSets": [{"replicas": pods, "path": "template.spec.template"}]}
+
+
+def _wrapper(phase: str, **conditions: bool) -> Manifest:
+    told = [{**_condition(type_, phase), "status": str(holds)} for type_, holds in conditions.items()]
+    return {"phase": phase, "conditions": told}
+
+
+def _spark(state: str, executors: str = "") -> Manifest:
+    told = {f"exec-{i}": executors for i in range(2)} if executors else None
+    return {"applicationState": {"state": state}, "driverInfo": {}, "executorState": told}
+
+
 ROWS: tuple[Row, ...] = (
     Row(
         kind=JobSet(),
@@ -134,4 +227,75 @@ ROWS: tuple[Row, ...] = (
     _training(PADDLE_JOB, "paddleReplicaSpecs", Master=1, Worker=1),
     _training(JAX_JOB, "jaxReplicaSpecs", Worker=2),
     _training(MPI_JOB, "mpiReplicaSpecs", Launcher=1, Worker=2),
+    Row(
+        kind=TrainJob(),
+        spec={"runtimeRef": {"name": "kind-rows"}, "trainer": {"numNodes": 2}},
+        pod_sets={"node": 2},
+        templates=_train_templates,
+        running=_train(1),
+        stopped=_train(0, "Suspended"),
+        succeeded=_train(0, "Complete"),
+        failed=_train(0, "Failed"),
+        restored_at_once=False,
+        needs=((_RUNTIMES, _RUNTIME),),
+    ),
+    Row(
+        kind=RayJob(),
+        spec={"entrypoint": "true", "shutdownAfterJobFinishes": True, "rayClusterSpec": _ray_cluster("small")},
+        pod_sets={"head": 1, "small": 2, "submitter": 1},
+        templates=lambda job: [
+            *_ray_templates(job["spec"]["rayClusterSpec"]),
+            *(template for template in [job["spec"].get("submitterPodTemplate")] if template),
+        ],
+        running=_ray_job("Running", "RUNNING", "ready"),
+        stopped=_ray_job("Suspended", "STOPPED", "suspended"),
+        succeeded=_ray_job("Complete", "SUCCEEDED", "ready"),
+        failed=_ray_job("Failed", "FAILED", "ready"),
+    ),
+    Row(
+        kind=RayCluster(),
+        spec=_ray_cluster("small"),
+        pod_sets={"head": 1, "small": 2},
+        templates=lambda job: _ray_templates(job["spec"]),
+        running={"state": "ready"},
+        stopped={"state": "suspended"},
+    ),
+    Row(
+        kind=RayService(),
+        spec={"serveConfigV2": "applications: []", "rayClusterConfig": _ray_cluster("small")},
+        pod_sets={"head": 1, "small": 2},
+        suspended=("spec", "rayClusterConfig", "suspend"),
+        templates=lambda job: _ray_templates(job["spec"]["rayClusterConfig"]),
+        running={"conditions": [_condition("Ready", "serves")]},
+        stopped={"conditions": [{**_condition("Ready", "held back"), "status": "False"}]},
+    ),
+    Row(
+        kind=AppWrapper(),
+        spec={"components": [_wrapped("first", 1), _wrapped("second", 2)]},
+        pod_sets={"{name}-0": 1, "{name}-1": 2},
+        templates=lambda job: [
+            {"spec": info} for component in job["spec"]["components"] for info in component.get("podSetInfos", ())
+        ],
+        running=_wrapper("Running", QuotaReserved=True, ResourcesDeployed=True, PodsReady=True),
+        stopped=_wrapper("Suspended", QuotaReserved=False, ResourcesDeployed=False, PodsReady=False),
+        succeeded=_wrapper("Succeeded", QuotaReserved=False, ResourcesDeployed=True),
+        failed=_wrapper("Failed", QuotaReserved=False, ResourcesDeployed=False),
+    ),
+    Row(
+        kind=SparkApplication(),
+        spec={
+            "type": "Scala",
+            "mode": "cluster",
+            "sparkVersion": "4.0.0",
+            "mainApplicationFile": "local:///examples.jar",
+            "driver": {"coreRequest": "1", "memory": "1g"},
+            "executor": {"instances": 2, "coreRequest": "1", "memory": "1g"},
+        },
+        pod_sets={"driver": 1, "executor": 2},
+        templates=lambda job: [{"spec": job["spec"][role]} for role in ("driver", "executor")],
+        running=_spark("RUNNING", "RUNNING"),
+        stopped=_spark("SUSPENDED"),
+        succeeded=_spark("COMPLETED", "COMPLETED"),
+        failed=_spark("FAILED"),
+    ),
 )

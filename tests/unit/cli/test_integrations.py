@@ -83,3 +83,18 @@ def test_only_pods_have_a_status_that_is_written() -> None:
         if any(resource.endswith("/status") for resource in rule["resources"])
     }
     assert writable == {"pod"}
+
+
+def test_the_webhook_may_read_what_jobs_refer_to_and_nothing_else() -> None:
+    """Its rules about a TrainJob's pods need the runtime that describes them."""
+    rules = {
+        (kind.framework, role["metadata"]["name"], resource, verb)
+        for kind in integrations.optional()
+        for role in integrations.roles(kind)
+        if role["kind"] == "ClusterRole" and role["metadata"]["name"].startswith("sluice-webhook")
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    trainjob = ("trainer.kubeflow.org/trainjob", "sluice-webhook-trainjob")
+    assert rules == {(*trainjob, "clustertrainingruntimes", "get"), (*trainjob, "trainingruntimes", "get")}

@@ -182,7 +182,7 @@ def test_each_version_of_kubernetes_is_built_apart() -> None:
     assert len(built) == len(build.KUBERNETES_VERSIONS)
 
 
-@pytest.mark.parametrize("module", [build.KUEUE, *MODULES], ids=lambda module: module.name)
+@pytest.mark.parametrize("module", [build.KUEUE, *build.JOB_CONTROLLERS, *MODULES], ids=lambda module: module.name)
 def test_a_tool_is_named_in_its_go_mod(module: GoModule) -> None:
     text = (build.GO_DIRECTORY / module.name / "go.mod").read_text()
     assert (f"tool {module.package}\n" in text) == (module.package != ".")

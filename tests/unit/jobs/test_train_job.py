@@ -71,7 +71,20 @@ def test_without_its_runtime_nothing_can_be_told() -> None:
         KIND.pod_sets(job)
     assert not KIND.pods_ready(job)
     assert KIND.reclaimable(job) == {}
-    assert not list(KIND.errors(job, None, AROUND))
+
+
+def test_a_job_whose_runtime_is_not_there_is_refused_but_stays_changeable() -> None:
+    job: JsonObject = {"spec": {"runtimeRef": {"name": "torch"}}}
+    other: JsonObject = {"spec": {"runtimeRef": {"name": "jax"}}}
+
+    def paths(job: JsonObject, old: JsonObject | None, around: Circumstances = AROUND) -> list[str]:
+        return [error.path for error in KIND.errors(job, old, around)]
+
+    assert paths(job, None) == ["spec.runtimeRef"]
+    assert paths(job, other) == ["spec.runtimeRef"]
+    assert paths(job, job) == []
+    # Its pods are asked for the sake of their topology only.
+    assert paths(job, None, Circumstances(gates={"TopologyAwareScheduling": False})) == []
 
 
 @pytest.mark.parametrize(

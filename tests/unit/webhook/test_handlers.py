@@ -16,7 +16,7 @@ from shared.config.configuration import Configuration, Configured, Integrations,
 from shared.config.feature_gates import DEFAULT_GATES, FeatureGates, resolve
 from shared.events.objects import Namespace, WorkloadPriorityClass
 from shared.events.subjects import ObjectName
-from shared.kube.errors import NotFound
+from shared.kube.errors import Forbidden, NotFound
 from shared.kube.resources import Resource
 
 
@@ -25,6 +25,22 @@ class NothingThere:
 
     async def get(self, resource: Resource, namespace: str, name: str) -> bytes:
         raise NotFound(404, "NotFound", f"{resource.plural} {namespace}/{name}")
+
+
+class Holds:
+    """An API server with one object of some kinds, or that refuses."""
+
+    def __init__(self, refuses: bool = False, **objects: Any) -> None:
+        self.asked: list[tuple[str, str, str]] = []
+        self._objects, self._refuses = objects, refuses
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> bytes:
+        self.asked.append((resource.plural, namespace, name))
+        if self._refuses:
+            raise Forbidden(403, "Forbidden", "not for you")
+        if resource.plural not in self._objects:
+            raise NotFound(404, "NotFound", f"{resource.plural} {namespace}/{name}")
+        return msgspec.json.encode(self._objects[resource.plural])
 
 
 def handlers(gates: FeatureGates = DEFAULT_GATES, **fields: Any) -> Handlers:
@@ -117,3 +133,55 @@ async def test_gates_of_defaults() -> None:
     for gates, expected in ((DEFAULT_GATES, 2), (resolve({"WorkloadPriorityClassDefaulting": False}), 1)):
         verdict = await with_class(gates).routes()["/mutate-batch-v1-job"](review(**QUEUE))
         assert len(verdict.patch) == expected
+
+
+TRAIN_JOBS = "trainer.kubeflow.org/trainjob"
+ASKS_TWICE = {f"kueue.x-k8s.io/podset-{how}-topology": "rack" for how in ("required", "preferred")}
+"""Of which a pod template may have one."""
+RUNTIME = {
+    "spec": {
+        "template": {
+            "spec": {
+                "replicatedJobs": [
+                    {"name": "node", "template": {"spec": {"template": {"metadata": {"annotations": ASKS_TWICE}}}}}
+                ]
+            }
+        }
+    }
+}
+
+
+def train_job(kind: str = "", old: bool = False) -> Request:
+    reference = {"name": "torch", **({"kind": kind} if kind else {})}
+    job = {"metadata": {"name": "t", "namespace": "team", "labels": QUEUE}, "spec": {"runtimeRef": reference}}
+    request = {"uid": "u", "operation": "UPDATE" if old else "CREATE", "namespace": "team", "name": "t", "object": job}
+    return decode(msgspec.json.encode({"request": {**request, **({"oldObject": job} if old else {})}}))
+
+
+async def validated(api: Holds, request: Request) -> list[str]:
+    configured = Configured(configuration=Configuration(integrations=Integrations(frameworks=(TRAIN_JOBS,))))
+    made = Handlers(WebhookSettings(), KnownObjects(api), api, configured)  # type: ignore[arg-type]
+    verdict = await made.routes()["/validate-trainer-kubeflow-org-v1alpha1-trainjob"](request)
+    return [f"{error.path} {error.kind}" for error in verdict.errors]
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [("", ("clustertrainingruntimes", "", "torch")), ("TrainingRuntime", ("trainingruntimes", "team", "torch"))],
+)
+@pytest.mark.parametrize("old", [False, True])
+async def test_the_pods_of_a_train_job_are_those_of_its_runtime(
+    kind: str, asked: tuple[str, str, str], old: bool
+) -> None:
+    api = Holds(**{asked[0]: RUNTIME})
+    assert await validated(api, train_job(kind, old)) == ["job[node].annotations Invalid value"]
+    assert api.asked == [asked]
+
+
+async def test_a_train_job_without_its_runtime_is_refused_when_it_is_created() -> None:
+    assert await validated(Holds(), train_job()) == ["spec.runtimeRef Invalid value"]
+    assert await validated(Holds(), train_job(old=True)) == []
+
+
+async def test_a_runtime_that_cannot_be_read_lets_no_train_job_pass_unseen() -> None:
+    assert await validated(Holds(refuses=True), train_job()) == ["spec Internal error"]
