@@ -42,6 +42,7 @@ def workload_step(
         cluster_queue=cluster_queue,
         pods_ready=pods_ready,
         admission_gates=admission_gates,
+        has_variants=workload.has_variants,
     )
     verdict = next_step(view, now)
     command = _command(workload, verdict.step) if verdict.step is not None else None

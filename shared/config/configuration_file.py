@@ -58,6 +58,7 @@ USED_GATES = frozenset(
         "AdmissionFairSharing",
         "AdmissionGatedBy",
         "CleanupProvisioningRequestsOnEviction",
+        "ConcurrentAdmission",
         "CustomMetricLabels",
         "DeferRayServiceFinalizationForRedisCleanup",
         "DisableWaitForPodsReady",
@@ -96,7 +97,6 @@ USED_GATES = frozenset(
     }
 )
 PARTLY_USED_GATES = {
-    "ConcurrentAdmission": " (only the rules for ClusterQueues and for workloads that are variants already: none are made)",
     "MultiKueue": " (only: Jobs of queues with a MultiKueue check are handed to it)",
     "MultiKueueOrchestratedPreemption": " (only: the scheduler heeds preemption gates)",
     "TASMultiLayerTopology": " (only the rules for annotations of Jobs)",

@@ -2,8 +2,8 @@
 
 Why it exists: two services act on workloads between admissions; one pure function in the order of Kueue's workload controller
 tells both what comes first, and which of them does it. Level-triggered: each step changes the workload, and the new
-view brings the next step. Release after an eviction is not here: it needs the job. Nor are labels of variants and the
-preparation of device requests.
+view brings the next step. Release after an eviction is not here: it needs the job. Nor are families of variants
+(`variant_family`) and the preparation of device requests.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class LifecycleView(msgspec.Struct, frozen=True, kw_only=True):
     """Gate UnadmittedWorkloadsExplicitStatus: QuotaReserved and Admitted say no from the first look on."""
     pods_ready: PodsReadyLimits | None = None
     """waitForPodsReady; None = off."""
+    has_variants: bool = False
+    """A parent of concurrent admission: checks are those of its variants."""
 
 
 _KEPT_REASONS = frozenset(
@@ -218,7 +220,9 @@ class _Life:
         queue, admission = self.view.cluster_queue, self.workload.admission
         if queue is None:
             return None
-        if admission is not None:
+        if self.view.has_variants:
+            wanted: tuple[str, ...] = ()
+        elif admission is not None:
             flavors = frozenset(flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values())
             wanted = queue.required_checks(flavors)
         else:

@@ -36,4 +36,5 @@ def lifecycle_view(
         finish_orphans=finish_orphans,
         admission_gates=admission_gates,
         explicit_status=explicit_status,
+        has_variants=workload.has_variants,
     )

@@ -215,6 +215,13 @@ def test_the_list_of_checks_follows_the_assigned_flavors(source: o.Workload, wan
     assert step(listed, cluster_queue=QUEUE) == SyncChecks(())
 
 
+def test_a_parent_of_variants_has_no_checks() -> None:
+    assert step(workload("a"), cluster_queue=CHECKED, has_variants=True) is None
+    listed = workload("a", checks=(o.CheckState(name="c"),))
+    assert step(listed, cluster_queue=CHECKED, has_variants=True) == SyncChecks(())
+    assert step(holding(checks=()), cluster_queue=CHECKED, has_variants=True) == SyncAdmitted()
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
