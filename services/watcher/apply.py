@@ -80,7 +80,8 @@ class Gateway:
         """By their token in the store; a group of pods, which is no object, has one all the same."""
         self._tokens = tuple(self._kinds)
         self._lanes = Lanes(settings.lane_workers)
-        self._writer = ObjectWriter(store, client)
+        legacy = not jobs.gates["UnadmittedWorkloadsObservability"]
+        self._writer = ObjectWriter(store, client, legacy_reasons=legacy)
         self._outcomes = OutcomePublisher(bus, may_speak=lambda: client.may_write(), gather_s=settings.gather_s)
         self._informing = Informing(
             status_per_s=settings.status_per_s,

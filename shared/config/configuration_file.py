@@ -101,7 +101,6 @@ PARTLY_USED_GATES = {
     "MultiKueueOrchestratedPreemption": " (only: the scheduler heeds preemption gates)",
     "TASMultiLayerTopology": " (only the rules for annotations of Jobs)",
     "TopologyAwareScheduling": " (only the rules for annotations of Jobs)",
-    "UnadmittedWorkloadsObservability": " (only its metrics: reasons of conditions stay the new ones)",
     "WorkloadIdentifierAnnotations": " (only the rules for Jobs)",
 }
 """Gates that have some of their effects, and which."""
