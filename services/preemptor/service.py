@@ -46,9 +46,11 @@ class PreemptorJudge:
         *,
         pods_ready: PodsReadyLimits | None = None,
         admission_gates: bool = True,
+        legacy_reasons: bool = False,
     ) -> None:
         self._settings = settings
         self._admission_gates = admission_gates
+        self._legacy_reasons = legacy_reasons
         self._pods_ready = pods_ready
         self._start(0)
         self._late = Counter(
@@ -109,6 +111,7 @@ class PreemptorJudge:
             now,
             pods_ready=self._pods_ready,
             admission_gates=self._admission_gates,
+            legacy_reasons=self._legacy_reasons,
         )
         if step.commands:
             return step
@@ -161,6 +164,7 @@ async def serve(ctx: Context[PreemptorSettings]) -> None:
             ctx.metrics,
             pods_ready=pods_ready_limits(ctx.configured),
             admission_gates=ctx.configured.gates["AdmissionGatedBy"],
+            legacy_reasons=not ctx.configured.gates["UnadmittedWorkloadsObservability"],
         ),
         ctx.metrics,
         leads=False,

@@ -32,6 +32,7 @@ def workload_step(
     *,
     pods_ready: PodsReadyLimits | None = None,
     admission_gates: bool = True,
+    legacy_reasons: bool = False,
 ) -> Verdict:
     """The next step if it is ours, and when to look again. `cluster_queue`: the one that holds the workload, else that of its LocalQueue.
 
@@ -42,6 +43,8 @@ def workload_step(
         cluster_queue=cluster_queue,
         pods_ready=pods_ready,
         admission_gates=admission_gates,
+        legacy_reasons=legacy_reasons,
+        has_variants=workload.has_variants,
     )
     verdict = next_step(view, now)
     command = _command(workload, verdict.step) if verdict.step is not None else None

@@ -54,6 +54,7 @@ class QueueJudge:
         self._settings = settings
         self._finish_orphans = settings.finish_orphans and configured.gates["FinishOrphanedWorkloads"]
         self._admission_gates = configured.gates["AdmissionGatedBy"]
+        self._legacy_reasons = not configured.gates["UnadmittedWorkloadsObservability"]
         self._explicit_status = configured.gates["UnadmittedWorkloadsExplicitStatus"]
         self._fair_sharing = fair_sharing(configured, settings) is not None
         self._view = QueueView(request_rules(configured), admission_fair_sharing(configured, settings))
@@ -196,6 +197,7 @@ class QueueJudge:
             now,
             finish_orphans=self._finish_orphans,
             admission_gates=self._admission_gates,
+            legacy_reasons=self._legacy_reasons,
             explicit_status=self._explicit_status,
         )
         return Verdict((priority, *step.commands), step.again_at) if priority is not None else step

@@ -40,6 +40,7 @@ def workload_step(
     *,
     finish_orphans: bool,
     admission_gates: bool = True,
+    legacy_reasons: bool = False,
     explicit_status: bool = False,
 ) -> Verdict:
     """The next step if it is ours, and when to look again."""
@@ -48,6 +49,7 @@ def workload_step(
         world,
         finish_orphans=finish_orphans,
         admission_gates=admission_gates,
+        legacy_reasons=legacy_reasons,
         explicit_status=explicit_status,
     )
     verdict = next_step(view, now)

@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 import msgspec
 
 from shared.decide.cycle import NotAdmitted
+from shared.decide.legacy_reasons import of_scheduler
 from shared.events.commands import ReportPending
 from shared.events.decisions import Positions
 from shared.events.objects import Workload
@@ -43,9 +44,12 @@ class _Sent(msgspec.Struct, frozen=True):
 class PendingReports:
     """Wishes in, commands out. States of a wish: urgent (in line for the rate), later (its time has not come), sent, or dropped."""
 
-    def __init__(self, author: str, *, interval_s: float, per_s: float, burst: int) -> None:
+    def __init__(
+        self, author: str, *, interval_s: float, per_s: float, burst: int, legacy_reasons: bool = False
+    ) -> None:
         self.refused: dict[str, RefusedHead] = {}
         self._author = author
+        self._legacy_reasons = legacy_reasons
         self._interval_s = interval_s
         self._per_s = per_s
         self._burst = float(burst)
@@ -117,7 +121,7 @@ class PendingReports:
         reason = str(entry.refusal.reason)
         if workload.finished or (said is not None and said.status):
             return False
-        if said is not None and (said.reason, said.message) == (reason, entry.message):
+        if said is not None and (said.reason, said.message) == (self._word(reason), entry.message):
             return False
         sent = self._sent.get(key)
         if sent is None or sent.uid != workload.uid:
@@ -127,7 +131,9 @@ class PendingReports:
         on_its_way = sent.visible_at is None or workload.version < sent.visible_at
         if on_its_way and (sent.reason, sent.message) == (reason, entry.message):
             return False
-        shown = sent.reason if on_its_way else (said.reason if said is not None else "")
+        ours = said is not None and (said.reason, said.message) == (self._word(sent.reason), sent.message)
+        # Old words are the same for many reasons: what was sent tells them apart.
+        shown = sent.reason if on_its_way or ours else (said.reason if said is not None else "")
         if shown != reason:
             return True
         if key not in self._waits:
@@ -152,12 +158,15 @@ class PendingReports:
             uid=workload.uid,
             version=workload.version,
             trace=trace,
-            reason=reason,
+            reason=self._word(reason),
             message=entry.message,
             requests=entry.requests or None,
             gated=entry.gated,
             why=explain.of(entry.refusal),
         )
+
+    def _word(self, reason: str) -> str:
+        return of_scheduler(reason) if self._legacy_reasons else reason
 
     def _fill(self, now: float) -> None:
         if self._filled_at is not None:

@@ -124,6 +124,7 @@ class Scheduler:
             interval_s=settings.report_interval_s,
             per_s=settings.reports_per_s,
             burst=settings.report_burst,
+            legacy_reasons=not configured.gates["UnadmittedWorkloadsObservability"],
         )
         self._bus = bus
         self._settings = settings

@@ -16,6 +16,7 @@ from services.watcher.core_kinds import Job as CoreJob
 from services.watcher.creation_latency import Created, not_measured
 from services.watcher.decisions import DecisionLog
 from services.watcher.elastic_slices import ElasticPods
+from services.watcher.families import FAMILY, Families
 from services.watcher.group_workload import GroupWorkload
 from services.watcher.informing import Informing, Purpose
 from services.watcher.job_control import JobControl
@@ -83,7 +84,8 @@ class Gateway:
         """By their token in the store; a group of pods, which is no object, has one all the same."""
         self._tokens = tuple(self._kinds)
         self._lanes = Lanes(settings.lane_workers)
-        self._writer = ObjectWriter(store, client)
+        legacy = not jobs.gates["UnadmittedWorkloadsObservability"]
+        self._writer = ObjectWriter(store, client, legacy_reasons=legacy)
         self._outcomes = OutcomePublisher(bus, may_speak=lambda: client.may_write(), gather_s=settings.gather_s)
         self._informing = Informing(
             status_per_s=settings.status_per_s,
@@ -113,6 +115,9 @@ class Gateway:
         )
         runs = JobRuns(now)
         events = AdmissionEvents(self.recorder, self._public, store)
+        self._families = Families(
+            store, client, self._writer, self.recorder, events, now, enabled=jobs.gates["ConcurrentAdmission"]
+        )
         control = JobControl(store, self._writer, self.recorder, runs, tracer)
         pods = PodControl(store, client, self._writer, self.recorder, runs, tracer, now, jobs)
         groups = GroupControl(self._groups, store, client, self._writer, self.recorder, runs, tracer, now, jobs)
@@ -154,6 +159,7 @@ class Gateway:
             tracer=tracer,
             now=now,
             look_again=self._look_at_job_of,
+            must_not_hold_quota=self._families.must_not_hold_quota,
         )
         self._commands = CommandRunner(
             bus=bus,
@@ -229,6 +235,10 @@ class Gateway:
     def changed(self, change: Change) -> None:
         """A change of the store, own writes included: queues what has to be looked at again."""
         self._public.changed(change)
+        if self._begun or change.kind == "workload":
+            # Before, every workload is still to be looked at anyway.
+            for family in self._families.concerned(change):
+                self._look_at_family(family)
         match change.kind:
             case "workload":
                 self._workload_changed(change)
@@ -311,6 +321,9 @@ class Gateway:
 
             self._lanes.submit(lane, serve, urgency=Urgency.START, name=_RECONCILE)
             return
+        if lane.kind == FAMILY:
+            self._look_at_family(lane)
+            return
         kind = self._kinds.get(lane.kind)
         if kind is None:
             return
@@ -321,6 +334,15 @@ class Gateway:
                 self._lanes.later(lane, run, delay_s=again, urgency=Urgency.STOP, name=_RECONCILE)
 
         self._lanes.submit(lane, run, urgency=self._urgency(lane), name=_RECONCILE)
+
+    def _look_at_family(self, lane: LaneKey) -> None:
+        async def run() -> None:
+            again = await self._families.reconcile(lane)
+            if again is not None:
+                self._lanes.later(lane, run, delay_s=again, urgency=Urgency.STATUS, name=_RECONCILE)
+
+        # A job is stopped, and quota given back, by what it does.
+        self._lanes.submit(lane, run, urgency=Urgency.STOP, name=_RECONCILE)
 
     def _look_at_job_of(self, workload: Workload) -> None:
         self._look_at(workload_lane(workload.metadata))

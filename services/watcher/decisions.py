@@ -72,8 +72,9 @@ class DecisionLog:
         tracer: Tracer,
         now: Callable[[], float],
         look_again: Callable[[Workload], None],
+        must_not_hold_quota: Callable[[Workload], bool] = lambda _: False,
     ) -> None:
-        """`look_again` has the job of a workload reconciled."""
+        """`look_again` has the job of a workload reconciled; `must_not_hold_quota`: variants of the workload do that in its place."""
         self._bus = bus
         self._store = store
         self._writer = writer
@@ -83,6 +84,7 @@ class DecisionLog:
         self._tracer = tracer
         self._now = now
         self._look_again = look_again
+        self._must_not_hold_quota = must_not_hold_quota
         self._shard = ""
         self._epoch = 0
         self._turn = 0
@@ -245,6 +247,8 @@ class DecisionLog:
         if is_finished(workload):
             return Refusal("the workload has finished")
         match decision:
+            case Admit() if self._must_not_hold_quota(workload):
+                return Refusal("variants hold the quota of this workload")
             case Admit():
                 return plan_admit(decision, workload, now)
             case Preempt():

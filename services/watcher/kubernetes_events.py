@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 ADMISSION_CONTROLLER = "kueue-admission"
 WORKLOAD_CONTROLLER = "kueue-workload-controller"
 PROVISIONING_CONTROLLER = "kueue-provisioning-request-controller"
+CONCURRENT_ADMISSION_CONTROLLER = "concurrent-admission-controller"
 POD_TERMINATION_CONTROLLER = "kueue-pod-termination-controller"
 JOB_CONTROLLER_SUFFIX = "-kueue-controller"
 

@@ -18,6 +18,7 @@ from services.watcher.store import Store, Stored
 from shared.api import names
 from shared.api.workload import Workload
 from shared.api.workload_status import WorkloadStatus
+from shared.decide.legacy_reasons import in_old_words
 from shared.jobs.manifest import JsonObject
 from shared.kube import resources
 from shared.kube.client import KubeClient
@@ -81,9 +82,11 @@ def version_of(raw: bytes) -> int:
 class ObjectWriter:
     """Changes objects through `client`, reading from and feeding `store`. Raises Unavailable when the API server gives no answer: try again later."""
 
-    def __init__(self, store: Store, client: KubeClient) -> None:
+    def __init__(self, store: Store, client: KubeClient, *, legacy_reasons: bool = False) -> None:
+        """`legacy_reasons`: conditions of workloads say the words of before the gate UnadmittedWorkloadsObservability."""
         self._store = store
         self._client = client
+        self._legacy_reasons = legacy_reasons
 
     async def workload_status(
         self,
@@ -101,7 +104,11 @@ class ObjectWriter:
             if not isinstance(workload, Workload):
                 raise TypeError(f"the store holds {type(workload).__name__} as a workload")
             planned = plan(workload)
-            return planned if isinstance(planned, Refusal) else workload_patch(workload, planned)
+            if isinstance(planned, Refusal):
+                return planned
+            if self._legacy_reasons:
+                planned = in_old_words(workload.status, planned)
+            return workload_patch(workload, planned)
 
         return await self.change(
             "workload", namespace, name, uid, patch, subresource="status", field_manager=field_manager

@@ -98,6 +98,7 @@ def project_workload(workload: Workload, raw: bytes = b"") -> objects.Workload:
             if key in _READ_ANNOTATIONS or key.startswith(names.PROVISIONING_ANNOTATION_PREFIX)
         },
         job_uid=metadata.labels.get(names.JOB_UID_LABEL, ""),
+        has_variants=metadata.labels.get(names.CONCURRENT_ADMISSION_PARENT_LABEL) == "true",
     )
 
 

@@ -2,7 +2,9 @@
 
 import msgspec
 
+from services.watcher.family_view import is_parent
 from services.watcher.store import Store
+from services.watcher.workload_state import is_admitted, workload_of
 from shared.api import names
 from shared.api.resource_flavor import ResourceFlavor
 from shared.api.workload import PodSetTopologyRequest, Workload
@@ -13,12 +15,23 @@ from shared.jobs.podset_info import Assigned, FlavorNodes, PodSetInfo, Start, in
 def pod_set_infos(store: Store, workload: Workload, *, with_check_updates: bool = True) -> tuple[PodSetInfo, ...]:
     """One info per pod set of a workload with a reservation. Raises MissingFlavor, MergeConflict, or ValueError without a reservation."""
     start = start_of(workload, with_check_updates=with_check_updates)
+    if with_check_updates and is_parent(workload):
+        # A parent has no checks; those of the variant that it was admitted by have passed in its place.
+        start = msgspec.structs.replace(start, updates=_updates_of_variant(store, workload))
     infos = infos_of(start, _flavors(store, start))
     annotations = workload.metadata.annotations
     if annotations.get(names.ELASTIC_JOB) != "true":
         return infos
     first = {names.WORKLOAD_SLICE_NAME: annotations.get(names.WORKLOAD_SLICE_NAME, workload.metadata.name)}
     return tuple(msgspec.structs.replace(info, annotations=info.annotations | first) for info in infos)
+
+
+def _updates_of_variant(store: Store, parent: Workload) -> tuple[tuple[PodSetInfo, ...], ...]:
+    for stored in store.owned_by("workload", parent.metadata.uid):
+        variant = workload_of(stored)
+        if is_admitted(variant) and variant.status.admission == parent.status.admission:
+            return tuple(_updates(check) for check in variant.status.admission_checks)
+    return ()
 
 
 def start_of(workload: Workload, *, with_check_updates: bool = True) -> Start:

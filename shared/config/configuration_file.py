@@ -58,6 +58,7 @@ USED_GATES = frozenset(
         "AdmissionFairSharing",
         "AdmissionGatedBy",
         "CleanupProvisioningRequestsOnEviction",
+        "ConcurrentAdmission",
         "CustomMetricLabels",
         "DeferRayServiceFinalizationForRedisCleanup",
         "DisableWaitForPodsReady",
@@ -97,12 +98,10 @@ USED_GATES = frozenset(
     }
 )
 PARTLY_USED_GATES = {
-    "ConcurrentAdmission": " (only the rules for ClusterQueues and for workloads that are variants already: none are made)",
     "MultiKueue": " (only: Jobs of queues with a MultiKueue check are handed to it)",
     "MultiKueueOrchestratedPreemption": " (only: the scheduler heeds preemption gates)",
     "TASMultiLayerTopology": " (only the rules for annotations of Jobs)",
     "TopologyAwareScheduling": " (only the rules for annotations of Jobs)",
-    "UnadmittedWorkloadsObservability": " (only its metrics: reasons of conditions stay the new ones)",
     "WorkloadIdentifierAnnotations": " (only the rules for Jobs)",
 }
 """Gates that have some of their effects, and which."""

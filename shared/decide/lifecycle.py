@@ -2,8 +2,8 @@
 
 Why it exists: two services act on workloads between admissions; one pure function in the order of Kueue's workload controller
 tells both what comes first, and which of them does it. Level-triggered: each step changes the workload, and the new
-view brings the next step. Release after an eviction is not here: it needs the job. Nor are labels of variants and the
-preparation of device requests.
+view brings the next step. Release after an eviction is not here: it needs the job. Nor are families of variants
+(`variant_family`) and the preparation of device requests.
 """
 
 from __future__ import annotations
@@ -54,8 +54,12 @@ class LifecycleView(msgspec.Struct, frozen=True, kw_only=True):
     """Gate AdmissionGatedBy."""
     explicit_status: bool = False
     """Gate UnadmittedWorkloadsExplicitStatus: QuotaReserved and Admitted say no from the first look on."""
+    legacy_reasons: bool = False
+    """Gate UnadmittedWorkloadsObservability is off (`legacy_reasons`)."""
     pods_ready: PodsReadyLimits | None = None
     """waitForPodsReady; None = off."""
+    has_variants: bool = False
+    """A parent of concurrent admission: checks are those of its variants."""
 
 
 _KEPT_REASONS = frozenset(
@@ -218,7 +222,9 @@ class _Life:
         queue, admission = self.view.cluster_queue, self.workload.admission
         if queue is None:
             return None
-        if admission is not None:
+        if self.view.has_variants:
+            wanted: tuple[str, ...] = ()
+        elif admission is not None:
             flavors = frozenset(flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values())
             wanted = queue.required_checks(flavors)
         else:
@@ -231,13 +237,25 @@ class _Life:
         if self.admitted:
             return None
         if not self.reserved:
-            told = self._reason_told()
-            if told is not None and (told[0] != self._pending_reason() or self._misses_a_queue_still(told[1])):
+            told = self._reason_told() if not self.view.legacy_reasons else self._old_reason_told()
+            if told is not None and (
+                self.view.legacy_reasons or told[0] != self._pending_reason() or self._misses_a_queue_still(told[1])
+            ):
                 return ReportPending(*told)
         elif self.view.cluster_queue is None:
             # Which checks apply is unknown; the reservation will be given back.
             return None
         return SyncAdmitted() if self._admitted_is_stale() else None
+
+    def _old_reason_told(self) -> tuple[str, str] | None:
+        """The same in the old words, of which there is one, and only for queues."""
+        told = self._queue_refuses() if self.workload.active else None
+        shown = self.conditions.get(names.QUOTA_RESERVED)
+        if told is None or self._pending_reason() == names.REASON_ON_HOLD:
+            return None
+        if shown is not None and (shown.reason, shown.message) == (names.REASON_INADMISSIBLE, told[1]):
+            return None
+        return names.REASON_INADMISSIBLE, told[1]
 
     def _misses_a_queue_still(self, told: str) -> bool:
         """The text is about a queue that was not there, and now it is something else under the same reason. Other texts of one reason are left alone: the
@@ -280,6 +298,18 @@ class _Life:
         return None
 
     def _queue_blocks(self) -> tuple[str, str] | None:
+        refused, queue = self._queue_refuses(), self.view.cluster_queue
+        if refused is not None or queue is None:
+            return refused
+        if self.view.in_cycle:
+            return names.REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive: its cohorts form a cycle"
+        if not self.view.namespace_matches:
+            text = f"namespace {self.workload.namespace} does not match the selector of ClusterQueue {queue.name}"
+            return names.REASON_MISCONFIGURED, text
+        return None
+
+    def _queue_refuses(self) -> tuple[str, str] | None:
+        """Queues that are missing or closed."""
         local, queue, activity = self.view.local_queue, self.view.cluster_queue, self.view.activity
         if local is None:
             return names.REASON_MISCONFIGURED, f"LocalQueue {self.workload.queue_name} does not exist"
@@ -289,15 +319,14 @@ class _Life:
             return names.REASON_MISCONFIGURED, f"ClusterQueue {local.cluster_queue} does not exist"
         if activity is not None and not activity.active:
             return names.REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive: {activity.message}"
-        if self.view.in_cycle:
-            return names.REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive: its cohorts form a cycle"
-        if not self.view.namespace_matches:
-            text = f"namespace {self.workload.namespace} does not match the selector of ClusterQueue {queue.name}"
-            return names.REASON_MISCONFIGURED, text
         return None
 
     def _admitted_is_stale(self) -> bool:
         current: ConditionSource | None = self.conditions.get(names.ADMITTED)
+        if self.view.legacy_reasons:
+            # Only a change of truth is told, and here it is False or not there.
+            ready = all(check.state == names.CHECK_READY for check in self.workload.checks)
+            return self.reserved and ready and not self._lacks_placement()
         if current is None and names.QUOTA_RESERVED not in self.conditions:
             return False
         if not self.reserved:
@@ -308,6 +337,10 @@ class _Life:
             # All checks passed: admit now, unless a placement is known to be missing.
             wanted = names.REASON_PENDING_DELAYED_TOPOLOGY
         return current is None or current.reason != wanted
+
+    def _lacks_placement(self) -> bool:
+        admission = self.workload.admission
+        return admission is not None and any(pod_set.delayed_topology for pod_set in admission.pod_sets)
 
     def _holding(self) -> Verdict:
         """It holds quota: failed checks, stopped or missing queues, limits of time (step 13)."""

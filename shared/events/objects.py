@@ -187,6 +187,8 @@ class Workload(_Object, frozen=True, gc=False, kw_only=True, omit_defaults=True,
     finished: bool = False
     labels: dict[str, str] = {}
     """Only those that custom metric labels read."""
+    has_variants: bool = False
+    """A parent of concurrent admission: its variants wait and hold quota in its place."""
 
 
 class FlavorQuota(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

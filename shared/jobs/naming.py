@@ -3,12 +3,16 @@
 Names are a contract: users and tools find a job's Workload by them (job specification 7.1), and a repeated creation must hit the same object.
 """
 
+import re
 from hashlib import sha1
+
+from shared.api import names
 
 NAME_LIMIT = 253
 SHORT_NAME_LIMIT = 63
 """Limit with short workload names switched on."""
 _HASH_DIGITS = 5
+_HASH_AT_END = re.compile(rf"-[0-9a-f]{{{_HASH_DIGITS}}}$")
 
 
 def workload_name(*, kind: str, group: str, name: str, uid: str, extra: str = "", limit: int = NAME_LIMIT) -> str:
@@ -19,6 +23,12 @@ def workload_name(*, kind: str, group: str, name: str, uid: str, extra: str = ""
         parts.append(extra)
     prefix = f"{kind.lower()}-{name}".encode()[: limit - _HASH_DIGITS - 1].decode(errors="ignore")
     return f"{prefix}-{_digits(chr(10).join(parts))}"
+
+
+def variant_name(parent: str, flavor: str, limit: int = NAME_LIMIT) -> str:
+    """Name of the workload that tries one flavor for `parent`, which is the name of a workload (job specification 7.1)."""
+    prefix = f"{_HASH_AT_END.sub('', parent)}-variant-{flavor}"[: limit - _HASH_DIGITS - 1]
+    return f"{prefix}-{_digits(chr(10).join((names.WORKLOAD, names.GROUP, parent, '', flavor)))}"
 
 
 def limited_name(full: str, limit: int = NAME_LIMIT) -> str:

@@ -92,7 +92,7 @@ class Fold:
         return change
 
     def _workload(self, key: str, new: Object | None, now: float) -> None:
-        if isinstance(new, Workload) and not new.finished:
+        if isinstance(new, Workload) and not new.finished and not new.has_variants:
             before = self.world.workloads.get(key)
             if before is not None and before.requeue_at != new.requeue_at:
                 # Parked until a time that no longer holds: its place is found anew.

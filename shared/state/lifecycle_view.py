@@ -16,6 +16,7 @@ def lifecycle_view(
     *,
     finish_orphans: bool = False,
     admission_gates: bool = True,
+    legacy_reasons: bool = False,
     explicit_status: bool = False,
 ) -> LifecycleView:
     """What the life of this workload depends on, out of the folded world."""
@@ -35,5 +36,7 @@ def lifecycle_view(
         in_cycle=cluster_queue is not None and world.forest.in_cycle(name),
         finish_orphans=finish_orphans,
         admission_gates=admission_gates,
+        legacy_reasons=legacy_reasons,
         explicit_status=explicit_status,
+        has_variants=workload.has_variants,
     )

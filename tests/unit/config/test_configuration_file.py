@@ -294,12 +294,12 @@ def test_what_has_some_of_its_effects_is_told_with_which(file: File) -> None:
     configured = file.load(
         "leaderElection: {renewDeadline: 12s, leaseDuration: 15s}\n"
         "tls: {minVersion: VersionTLS12, curvePreferences: [23, 29]}\n"
-        "featureGates: {ConcurrentAdmission: true}\n"
+        "featureGates: {TASMultiLayerTopology: false}\n"
     )
     assert configured.unused == (
         "leaderElection.renewDeadline (checked only)",
         "tls.curvePreferences",
-        "feature gate ConcurrentAdmission=true (only the rules for ClusterQueues and for workloads that are variants already: none are made)",
+        "feature gate TASMultiLayerTopology=false (only the rules for annotations of Jobs)",
     )
     assert file.load("tls: {curvePreferences: [29]}\n").unused == ()
 

@@ -215,6 +215,41 @@ def test_the_list_of_checks_follows_the_assigned_flavors(source: o.Workload, wan
     assert step(listed, cluster_queue=QUEUE) == SyncChecks(())
 
 
+def test_with_old_words_only_queues_are_blamed() -> None:
+    missing = {"local_queue": None, "legacy_reasons": True}
+    told = step(workload("a"), **missing)
+    assert isinstance(told, ReportPending)
+    assert (told.reason, told.message) == ("Inadmissible", "LocalQueue lq does not exist")
+    said = workload("a", conditions=(o.Condition("QuotaReserved", False, told.reason, told.message, 1),))
+    assert step(said, **missing) is None
+    # Another queue is another text, and its coming back is nobody's business but the scheduler's.
+    again = step(said, cluster_queue=None, legacy_reasons=True)
+    assert isinstance(again, ReportPending)
+    assert again.message == "ClusterQueue cq does not exist"
+    assert step(said, legacy_reasons=True) is None
+    assert step(workload("a"), invalid="too large", legacy_reasons=True) is None
+    assert step(workload("a"), namespace_matches=False, legacy_reasons=True) is None
+
+
+def test_with_old_words_admitted_is_told_when_it_becomes_true() -> None:
+    pending = reserved(workload("a", checks=(o.CheckState(name="c"),)), "cq", cpu=1000)
+    assert step(pending, cluster_queue=CHECKED, legacy_reasons=True) is None
+    assert step(pending, cluster_queue=CHECKED) == SyncAdmitted()
+    ready = reserved(workload("a", checks=(o.CheckState(name="c", state="Ready"),)), "cq", cpu=1000)
+    assert step(ready, cluster_queue=CHECKED, legacy_reasons=True) == SyncAdmitted()
+    # What stops it is still seen behind that.
+    retry = reserved(workload("a", checks=(o.CheckState(name="c", state="Retry"),)), "cq", cpu=1000)
+    assert isinstance(step(retry, cluster_queue=CHECKED, legacy_reasons=True), Evict)
+    assert step(waiting("Inadmissible", condition("Admitted", False, "NoReservation")), legacy_reasons=True) is None
+
+
+def test_a_parent_of_variants_has_no_checks() -> None:
+    assert step(workload("a"), cluster_queue=CHECKED, has_variants=True) is None
+    listed = workload("a", checks=(o.CheckState(name="c"),))
+    assert step(listed, cluster_queue=CHECKED, has_variants=True) == SyncChecks(())
+    assert step(holding(checks=()), cluster_queue=CHECKED, has_variants=True) == SyncAdmitted()
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

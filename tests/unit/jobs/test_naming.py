@@ -1,6 +1,6 @@
 import pytest
 
-from shared.jobs.naming import limited_name, pod_template_name, workload_name
+from shared.jobs.naming import limited_name, pod_template_name, variant_name, workload_name
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,19 @@ def test_limited_name_keeps_what_fits() -> None:
 
 def test_pod_template_name() -> None:
     assert pod_template_name("job-x-1a2b3-check-1", "main") == "ppt-job-x-1a2b3-check-1-main"
+
+
+def test_the_name_of_a_variant_is_its_parents_with_the_flavor() -> None:
+    one, other = variant_name("job-sample-1a2b3", "spot"), variant_name("job-sample-1a2b4", "spot")
+    assert one[:-5] == other[:-5] == "job-sample-variant-spot-"
+    assert one != other
+    # A group of pods is named by its user: nothing is cut off.
+    assert variant_name("group-12345x", "spot").startswith("group-12345x-variant-spot-")
+    assert variant_name("group", "a").startswith("group-variant-a-")
+
+
+def test_the_name_of_a_variant_fits() -> None:
+    longest = variant_name("j" * 247 + "-1a2b3", "f" * 253)
+    assert len(longest) == 253
+    assert longest != variant_name("j" * 247 + "-1a2b3", "f" * 252 + "g")
+    assert len(variant_name("job-x-1a2b3", "f" * 60, limit=63)) == 63

@@ -22,9 +22,9 @@ INTERVAL = 300.0
 class Desk:
     """Reports of workloads held in an `Objects`."""
 
-    def __init__(self, per_s: float = 100.0, burst: int = 100) -> None:
+    def __init__(self, per_s: float = 100.0, burst: int = 100, *, legacy: bool = False) -> None:
         self.objects = Objects()
-        self.reports = PendingReports("me", interval_s=INTERVAL, per_s=per_s, burst=burst)
+        self.reports = PendingReports("me", interval_s=INTERVAL, per_s=per_s, burst=burst, legacy_reasons=legacy)
         self.position = 0
         self.version = 0
 
@@ -118,6 +118,37 @@ def test_a_reason_that_somebody_else_overwrote_is_said_again(desk: Desk) -> None
     desk.see(reason="PendingEvaluation", message="evicted")
     desk.refuse("WaitingForQuota", "why")
     assert len(desk.due()) == 1
+
+
+def test_old_words_are_told_apart_by_what_was_sent() -> None:
+    desk = Desk(legacy=True)
+    desk.see()
+    desk.refuse("WaitingForQuota", "why")
+    [command] = desk.due()
+    assert (command.reason, command.message) == ("Pending", "why")
+    desk.outcome(command, "applied", version=2)
+    desk.see(reason="Pending", message="why")
+    desk.refuse("WaitingForQuota", "why")
+    assert desk.due() == []
+    # Another message for the same reason waits, another reason does not.
+    desk.refuse("WaitingForQuota", "a little less")
+    assert desk.due() == []
+    desk.refuse("ExceedsMaxQuota", "never")
+    [command] = desk.due()
+    assert (command.reason, command.message) == ("Pending", "never")
+    desk.outcome(command, "applied", version=3)
+    desk.see(reason="Pending", message="never")
+    # Evicted meanwhile: somebody else's text is not ours, though the word is.
+    desk.see(reason="Pending", message="evicted")
+    desk.refuse("ExceedsMaxQuota", "never")
+    assert [command.message for command in desk.due()] == ["never"]
+
+
+def test_an_old_word_of_its_own() -> None:
+    desk = Desk(legacy=True)
+    desk.see()
+    desk.refuse("WaitingForPodsReady", "why")
+    assert [command.reason for command in desk.due()] == ["Waiting"]
 
 
 def test_a_rejected_report_is_sent_at_the_next_refusal(desk: Desk) -> None:

@@ -258,3 +258,20 @@ def test_a_reset_forgets_everything(watcher: Watcher) -> None:
     assert (watcher.view.caught_up, watcher.view.epoch) == (False, 2)
     assert watcher.view.cluster_queue("cq") is None
     assert not watcher.view.objects.dump()
+
+
+def test_a_parent_of_variants_neither_waits_nor_counts() -> None:
+    watcher = Watcher()
+    one = workload("one", has_variants=True)
+    watcher.put(one)
+    assert watcher.counts() == (0, 0, 0)
+    watcher.put(reserved(one))
+    assert watcher.counts() == watcher.local_counts() == (0, 0, 0)
+    assert not watcher.view.is_reserving("cq")
+    # It may become one, and an ordinary one again.
+    watcher.put(workload("two"))
+    assert watcher.counts() == (1, 0, 0)
+    watcher.put(workload("two", has_variants=True))
+    assert watcher.counts() == (0, 0, 0)
+    watcher.put(workload("two"))
+    assert watcher.counts() == (1, 0, 0)

@@ -173,3 +173,15 @@ async def test_who_is_not_active_judges_nothing_by_its_copy(api: FakeApi, store:
         with pytest.raises(WritesHeld):
             await writer.workload_status("team", name, "uid-w", finish)
     assert api.calls == []
+
+
+async def test_with_old_words_a_pending_workload_says_pending_once(api: FakeApi, store: Store) -> None:
+    def evaluated(found: Workload) -> WorkloadStatus | Refusal:
+        return transitions.unreserve(found.status, "PendingEvaluation", "released", NOW, found.metadata.generation)
+
+    writer = ObjectWriter(store, api.client, legacy_reasons=True)
+    await writer.workload_status("team", "w", "uid-w", evaluated)
+    told = [(c["type"], c["status"], c["reason"]) for c in api.one("workloads", "w")["status"]["conditions"]]
+    assert told == [("QuotaReserved", "False", "Pending")]
+    before = api.version
+    assert await writer.workload_status("team", "w", "uid-w", evaluated) == Written(before, changed=False)

@@ -8,6 +8,7 @@ import pytest
 from services.watcher.kinds import read
 from services.watcher.projections import incarnation_of, project, project_workload
 from services.watcher.projections_workload import template_hash
+from shared.api import names
 from shared.api.workload import Workload
 from shared.events import objects
 from tests.unit.watcher.manifests import LATER, LATER_S, TIME, TIME_S, condition, raw, template, workload
@@ -281,3 +282,15 @@ def test_preemption_gates_are_closed_unless_the_status_says_open() -> None:
         objects.PreemptionGate("c", False, TIME_S),
     )
     assert found.annotations == {"kueue.x-k8s.io/workload-slice-replacement-for": "team/old"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({}, False),
+        ({names.CONCURRENT_ADMISSION_PARENT_LABEL: "true"}, True),
+        ({names.CONCURRENT_ADMISSION_PARENT_LABEL: "false"}, False),
+    ],
+)
+def test_a_parent_of_variants_is_marked(labels: dict[str, str], expected: bool) -> None:
+    assert projected_workload(meta={"labels": labels}).has_variants is expected
