@@ -198,8 +198,7 @@ def _unreserve_unanswered(note: Note) -> Iterable[AbstractContextManager[Any]]:
 
 def _run_ahead(note: Note) -> Iterable[AbstractContextManager[Any]]:
     """The scheduler does not count how many of its decisions have no outcome."""
-    counted = Assumptions.spending.fget
-    assert counted is not None
+    counted = vars(Assumptions)["spending"].fget
     yield mock.patch.object(Assumptions, "spending", property(_always(counted, 0, note)))
 
 

@@ -17,9 +17,9 @@ from shared.jobs.queueing_parent import QueueingParent
 from shared.jobs.stateful_set import StatefulSet
 from shared.kube.errors import NotFound
 from shared.kube.resources import PODS, STATEFUL_SETS
+from tests.integration.stack.kind_cluster import Cluster
 from tests.integration.stack.kind_rows import pod_spec
 from tests.integration.stack.manifests import Manifest
-from tests.integration.stack.test_kinds import Cluster
 
 LWS = "leaderworkerset.sigs.k8s.io"
 Controller = Callable[[Cluster, Manifest], Awaitable[None]]

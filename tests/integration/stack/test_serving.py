@@ -25,10 +25,11 @@ from shared.kube.errors import Forbidden, NotFound
 from shared.kube.resources import PODS, STATEFUL_SETS, WORKLOADS, Resource
 from tests.eventually import eventually
 from tests.integration.stack.configured import configured_stack
+from tests.integration.stack.kind_cluster import SECONDS, TAINT, Cluster, condition, holds
 from tests.integration.stack.kind_rows import definition
 from tests.integration.stack.manifests import Manifest, cluster_queue, flavor, local_queue
 from tests.integration.stack.serving_rows import ROWS, Row
-from tests.integration.stack.test_kinds import SECONDS, TAINT, Cluster, condition, holds, in_phase, pod
+from tests.integration.stack.test_kinds import in_phase, pod
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 

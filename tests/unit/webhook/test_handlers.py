@@ -173,7 +173,8 @@ async def validated(api: Holds, request: Request) -> list[str]:
 async def test_the_pods_of_a_train_job_are_those_of_its_runtime(
     kind: str, asked: tuple[str, str, str], old: bool
 ) -> None:
-    api = Holds(**{asked[0]: RUNTIME})
+    there: dict[str, Any] = {asked[0]: RUNTIME}
+    api = Holds(**there)
     assert await validated(api, train_job(kind, old)) == ["job[node].annotations Invalid value"]
     assert api.asked == [asked]
 
