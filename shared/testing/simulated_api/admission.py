@@ -20,7 +20,7 @@ from shared.kube.errors import ApiError, Invalid, ServerTimeout, error_of
 from shared.kube.resources import NAMESPACES, Resource
 from shared.kube.transport import Request
 from shared.testing.simulated_api.json_patch import apply_json_patch
-from shared.testing.simulated_api.match_conditions import MATCH_CONDITIONS, MatchCondition
+from shared.testing.simulated_api.match_conditions import MatchCondition, condition_of
 from shared.testing.simulated_api.storage import Storage
 
 Review = Callable[[bytes], Awaitable[bytes]]
@@ -192,13 +192,12 @@ def _conditions(entries: Iterable[JsonObject]) -> tuple[frozenset[str], tuple[Ma
     users: set[str] = set()
     conditions: list[MatchCondition] = []
     for entry in entries:
-        name, expression = text(entry, "name"), text(entry, "expression")
-        if (user := _NOT_USER.fullmatch(expression)) is not None:
+        expression = text(entry, "expression")
+        user = _NOT_USER.fullmatch(expression)
+        if user is not None:
             users.add(user[1])
-        elif (condition := MATCH_CONDITIONS.get(name)) is not None:
-            conditions.append(condition)
         else:
-            raise ValueError(f"match condition {name!r} is not simulated: {expression!r}")
+            conditions.append(condition_of(expression))
     return frozenset(users), tuple(conditions)
 
 

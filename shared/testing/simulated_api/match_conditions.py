@@ -1,4 +1,4 @@
-"""The match conditions of the shipped webhooks, which the API server evaluates as CEL: the same questions in Python, by the name of the condition.
+"""The match conditions of the shipped webhooks, which the API server evaluates as CEL: the same questions in Python.
 
 That both answer alike is what `tests/integration/test_admission.py` and `tests/unit/testing/test_match_conditions.py` ask of the same writes.
 """
@@ -34,6 +34,22 @@ def _more_than_conditions(operation: str, old: JsonObject | None, new: JsonObjec
 
 
 MATCH_CONDITIONS: Mapping[str, MatchCondition] = {
-    "something-to-default": _something_to_default,
-    "more-than-conditions": _more_than_conditions,
+    "object.spec.?podSets.orValue([]).exists(p, has(p.minCount))": _something_to_default,
+    'request.operation == "CREATE" || object.spec != oldObject.spec'
+    " || object.metadata.?annotations != oldObject.metadata.?annotations"
+    " || (object.?status.?admission.hasValue()"
+    " ? object.?status.?admission != oldObject.?status.?admission"
+    ' : object.?status.?conditions.orValue([]).exists(c, c.type == "QuotaReserved" && c.status == "True"))'
+    " || object.?status.?reclaimablePods != oldObject.?status.?reclaimablePods"
+    " || object.?status.?admissionChecks != oldObject.?status.?admissionChecks"
+    " || object.?status.?clusterName != oldObject.?status.?clusterName": _more_than_conditions,
 }
+"""By the expression, its white space made one: one that is changed is not answered as before."""
+
+
+def condition_of(expression: str) -> MatchCondition:
+    """What an expression asks. Raises ValueError for one that is not simulated."""
+    found = MATCH_CONDITIONS.get(" ".join(expression.split()))
+    if found is None:
+        raise ValueError(f"this match condition is not simulated: {expression!r}")
+    return found

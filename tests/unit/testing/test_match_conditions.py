@@ -5,13 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from shared.api.names import NOT_THE_WATCHER
 from shared.testing.simulated_api.admission import SHIPPED
-from shared.testing.simulated_api.match_conditions import MATCH_CONDITIONS
+from shared.testing.simulated_api.match_conditions import MATCH_CONDITIONS, condition_of
 
 RESERVED = {"type": "QuotaReserved", "status": "True"}
 ADMISSION = {"clusterQueue": "cq"}
-asks = MATCH_CONDITIONS["more-than-conditions"]
-defaults = MATCH_CONDITIONS["something-to-default"]
+DEFAULTED, JUDGED = MATCH_CONDITIONS
+asks, defaults = condition_of(JUDGED), condition_of(DEFAULTED)
 
 
 def workload(*, annotations: dict[str, str] | None = None, queue: str = "q", **status: object) -> dict[str, Any]:
@@ -21,8 +22,14 @@ def workload(*, annotations: dict[str, str] | None = None, queue: str = "q", **s
 
 def test_every_condition_that_ships_is_simulated() -> None:
     documents = [msgspec.yaml.decode((SHIPPED / name).read_bytes()) for name in ("mutating.yaml", "validating.yaml")]
-    names = {c["name"] for document in documents for w in document["webhooks"] for c in w.get("matchConditions", ())}
-    assert names == {"not-the-watcher", *MATCH_CONDITIONS}
+    conditions = [c for document in documents for w in document["webhooks"] for c in w.get("matchConditions", ())]
+    asked = {" ".join(c["expression"].split()) for c in conditions if c["name"] != NOT_THE_WATCHER}
+    assert asked == set(MATCH_CONDITIONS)
+
+
+def test_another_expression_is_an_error_and_not_a_guess() -> None:
+    with pytest.raises(ValueError, match="not simulated"):
+        condition_of(f"{DEFAULTED} || true")
 
 
 def test_every_creation_is_asked_about() -> None:
