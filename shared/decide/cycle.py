@@ -143,8 +143,10 @@ class _Made:
         for decision in outcome.decisions:
             if isinstance(decision, Admit):
                 self.refused.pop(decision.key, None)
-        self.skipped.update(outcome.skipped_preemptions)
-        self.recomputations.update(outcome.recomputations)
+        if outcome.skipped_preemptions:
+            self.skipped.update(outcome.skipped_preemptions)
+        if outcome.recomputations:
+            self.recomputations.update(outcome.recomputations)
 
     def batch(self, more: bool, blocked: bool) -> Batch:
         """All of it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.decide import reasons
 from shared.model.pending import RequeueReason, ScanProgress
 from shared.model.pending_queue import Preemptor
 from shared.model.refusal import Refusal
@@ -66,12 +67,16 @@ class NotAdmitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     version: int
     cluster_queue: str
     refusal: Refusal
-    message: str
     requeue: RequeueReason
     requests: dict[str, dict[str, int]]
     """status.resourceRequests: pod set -> resource -> total."""
     gated: bool = False
     """It would have to preempt but a gate is closed: BlockedOnPreemptionGates."""
+
+    @property
+    def message(self) -> str:
+        """The refusal in words. Most refusals of a batch are replaced by later ones before anybody reads them."""
+        return reasons.message(self.refusal)
 
 
 Decision = Admit | Preempt

@@ -98,7 +98,7 @@ class Nominator:
 
         `excluded` workloads are gone for the purposes of this search: the caller took their usage out.
         """
-        old = replaced_slice(self.world, info, queue.name) if self.settings.elastic_slices else ""
+        old = replaced_slice(self.world, info, queue.name) if info.replaces and self.settings.elastic_slices else ""
         replaces = None
         if old and old not in excluded:
             # It goes anyway once its successor is admitted, and only the difference is asked for.

@@ -225,7 +225,7 @@ class _Cycle:
         sibling = self._sibling(entry)
         if sibling and variants.place(world.workloads[sibling], queue) < variants.place(info, queue):
             return _BETTER_VARIANT
-        slice_ = replaced_slice(world, info, queue.name) if self.settings.elastic_slices else ""
+        slice_ = replaced_slice(world, info, queue.name) if info.replaces and self.settings.elastic_slices else ""
         overlaps = self._overlaps(entry, slice_)
         if overlaps and self.settings.recompute_overlap:
             self._recompute(entry)
@@ -405,7 +405,7 @@ class _Cycle:
         pending.requeue(info, requeue, self.now, cluster_queue=name, refusal=refusal.reason)
         queue = pending.queues[name]
         self.outcome.parked |= info.key in queue.inadmissible
-        requests = {pod_set.name: dict(pod_set.requests) for pod_set in info.pod_sets}
+        requests = {pod_set.name: pod_set.requests for pod_set in info.pod_sets}
         self.outcome.refused.append(
             NotAdmitted(
                 key=info.key,
@@ -414,7 +414,6 @@ class _Cycle:
                 version=info.version,
                 cluster_queue=name,
                 refusal=refusal,
-                message=reasons.message(refusal),
                 requeue=requeue,
                 requests=requests,
                 gated=gated,

@@ -174,9 +174,13 @@ class PendingQueues:
     def remove(self, key: str) -> bool:
         """The workload is gone from the queues. True if it was waiting or in flight."""
         name = self._place.get(key)
-        found = name is not None and self.queues[name].discard(key)
+        found = False
         if name is not None:
-            self._note_ready(self.queues[name])
+            queue = self.queues[name]
+            flying = queue.inflight is not None and queue.inflight.info.key == key
+            found = queue.discard(key)
+            if not flying:
+                self._note_ready(queue)
         self._forget(key)
         return found
 

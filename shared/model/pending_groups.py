@@ -177,6 +177,8 @@ class Family:
 
     def active_shapes(self) -> int:
         """How many different shapes are not parked."""
+        if len(self.namespaces) == 1:
+            return [group.parked for group in self._groups.values()].count(False)
         return len({shape for (shape, _), group in self._groups.items() if not group.parked})
 
     def absorb(self, other: Family) -> None:

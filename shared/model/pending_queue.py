@@ -83,6 +83,7 @@ class PendingQueue:
         "_parked_families",
         "_parked_groups",
         "_parked_items",
+        "_several",
         "active",
         "hash_reasons",
         "inflight",
@@ -113,6 +114,8 @@ class PendingQueue:
         """Usage of a LocalQueue, where smaller usage goes first; set by `order_by_usage`."""
         self._lanes: dict[str, _Lane] = {}
         self._by_shape: dict[str, dict[Group, None]] = {}
+        self._several: dict[str, None] = {}
+        """Shapes that may have more than one group: none where every workload differs, and then nobody has to look for them."""
         self._parked_items: dict[str, Item] = {}
         self._parked_groups: dict[Group, None] = {}
         self._parked_families: dict[Family, None] = {}
@@ -275,7 +278,10 @@ class PendingQueue:
             family = lane.families[key] = Family(lane_name, key)
         group = family.group(shape, info.namespace, info)
         if info.shape:
-            self._by_shape.setdefault(info.shape, {})[group] = None
+            alike = self._by_shape.setdefault(info.shape, {})
+            alike[group] = None
+            if len(alike) > 1:
+                self._several[info.shape] = None
         return group
 
     def _take(self, item: Item) -> None:
@@ -297,8 +303,11 @@ class PendingQueue:
         members = self._by_shape.get(group.shape)
         if members is not None:
             members.pop(group, None)
+            self._several.pop(group.shape, None)
             if not members:
                 del self._by_shape[group.shape]
+            elif len(members) > 1:
+                self._several[group.shape] = None
         if family.groups():
             return
         if family.parked:
@@ -427,9 +436,8 @@ class PendingQueue:
 
     def park_family(self, family: Family, reason: str) -> None:
         """All of this family had its turn. It is left behind: who comes later starts a new family of the same key."""
-        for shape, _ in family.groups():
-            alike = self._by_shape.get(shape, {})
-            if len(alike) > 1:
+        for shape, _ in family.groups() if self._several else ():
+            if len(self._by_shape.get(shape, ())) > 1:
                 self.park_shape(shape, reason)
         family.parked, family.reason = True, reason
         self._parked_families[family] = None

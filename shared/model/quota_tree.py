@@ -29,6 +29,7 @@ class Node:
         "generation",
         "height",
         "is_cohort",
+        "key",
         "members",
         "name",
         "parent",
@@ -39,6 +40,8 @@ class Node:
     def __init__(self, name: str, is_cohort: bool) -> None:
         self.name = name
         self.is_cohort = is_cohort
+        self.key = (is_cohort, name)
+        """Identity among siblings: cohorts and ClusterQueues may share a name."""
         self.declared = False
         self.active = True
         self.cyclic = False
@@ -54,11 +57,6 @@ class Node:
         self.quotas: Mapping[int, Quota] = {}
         self.cells: dict[int, Cell] = {}
         self.children: dict[tuple[bool, str], Node] = {}
-
-    @property
-    def key(self) -> tuple[bool, str]:
-        """Identity among siblings: cohorts and ClusterQueues may share a name."""
-        return (self.is_cohort, self.name)
 
 
 class QuotaForest:
@@ -174,8 +172,9 @@ class QuotaForest:
             for index, amount in usage.items():
                 self._leaf(node, index).usage += amount
             return
+        cells = node.cells
         for index, amount in usage.items():
-            self._add(self._cell(node, index), amount)
+            self._add(cells.get(index) or self._new_cell(node, index), amount)
 
     def remove_usage(self, queue: str, usage: Mapping[int, int]) -> None:
         """The inverse of `add_usage`."""
@@ -184,8 +183,9 @@ class QuotaForest:
             for index, amount in usage.items():
                 self._leaf(node, index).usage -= amount
             return
+        cells = node.cells
         for index, amount in usage.items():
-            self._remove(self._cell(node, index), amount)
+            self._remove(cells.get(index) or self._new_cell(node, index), amount)
 
     def _leaf(self, node: Node, index: int) -> Cell:
         cell = node.cells.get(index)
@@ -249,15 +249,15 @@ class QuotaForest:
         """The live cell of a ClusterQueue. Valid until the structure changes. Raises KeyError for an unknown queue."""
         if self._dirty:
             self.refresh()
-        return self._cell(self._queues[queue], index)
+        node = self._queues[queue]
+        return node.cells.get(index) or self._new_cell(node, index)
 
     def node_cell(self, node: Node, index: int) -> Cell:
         """The live cell of a node of this forest, which must be current (`queue_node` and `cohort_node` see to that)."""
         return self._cell(node, index)
 
     def _cell(self, node: Node, index: int) -> Cell:
-        cell = node.cells.get(index)
-        return cell if cell is not None else self._new_cell(node, index)
+        return node.cells.get(index) or self._new_cell(node, index)
 
     def _new_cell(self, first: Node, index: int) -> Cell:
         """Empty cells for a flavor-resource that nobody on the way up has quota for, down to `first`."""

@@ -140,8 +140,10 @@ class WorkloadInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     def is_true(self, kind: str) -> bool:
         """Is this condition present and True?"""
-        found = self.condition(kind)
-        return found is not None and found.status
+        for condition in self.conditions:
+            if condition.type == kind:
+                return condition.status
+        return False
 
     @property
     def reserved(self) -> bool:
@@ -159,11 +161,10 @@ class WorkloadInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return (
             self.active
             and not self.finished
-            and not self.reserved
+            and self.admission is None
             and not self.gated_by
-            and not self.on_hold
             and not self.uncountable
-            and not self.is_true("WaitingForReplacementPods")
+            and not (self.conditions and (self.on_hold or self.is_true("WaitingForReplacementPods")))
         )
 
     def backoff_expired(self, now: float) -> bool:
@@ -197,6 +198,8 @@ def queue_timestamp(info: WorkloadInfo, *, by_eviction: bool = True, priority_wi
     `by_eviction`: waitForPodsReady.requeuingStrategy.timestamp is Eviction. `priority_within_cohort`: the gate
     PrioritySortingWithinCohort; without it a workload preempted while borrowing goes just behind its preemptor.
     """
+    if not info.conditions:
+        return info.created
     evicted = info.condition("Evicted")
     if evicted is not None and evicted.status:
         if evicted.reason == "PodsReadyTimeout" and by_eviction:

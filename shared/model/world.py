@@ -336,8 +336,9 @@ class World:
         """Keep the order of possible victims, and who is not ready, as object and assumptions say."""
         charge, info = self.charges.get(key), self.workloads.get(key)
         if charge is None:
-            self._reservations.drop(key)
+            # Whatever had a charge without ready pods is in `not_ready`.
             self.not_ready.pop(key, None)
+            self._reservations.drop(key)
             return
         if info is None or (key in self.assumed) or not info.is_true("PodsReady"):
             self.not_ready[key] = None

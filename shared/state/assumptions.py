@@ -15,6 +15,8 @@ import msgspec
 from shared.events.decisions import Admit, Batch, Decision, DecisionId, Preempt
 from shared.events.outcomes import DecisionOutcome
 
+_SPENDING = (Admit, Preempt)
+
 
 class Assumed(msgspec.Struct, frozen=True, gc=False):
     """A decision in the log, taken at `decided` (whole seconds since the epoch). `outcome` is what the gateway said, None so far."""
@@ -82,7 +84,7 @@ class Assumptions:
             id_ = DecisionId(self.epoch, position, index)
             assumed = Assumed(id_, decision, batch.decided_ns // 10**9)
             self._open.setdefault(decision.key, []).append(assumed)
-            self._spending += isinstance(decision, Admit | Preempt)
+            self._spending += isinstance(decision, _SPENDING)
             outcome = self._early.pop(id_, None)
             if outcome is not None:
                 settled += self._conclude(assumed, outcome)
@@ -147,7 +149,7 @@ class Assumptions:
         known.remove(assumed)
         if not known:
             del self._open[key]
-        self._spending -= isinstance(assumed.decision, Admit | Preempt)
+        self._spending -= isinstance(assumed.decision, _SPENDING)
         outcome = assumed.outcome
         landed = outcome is not None and outcome.status == "applied"
         return Settlement(assumed.id, assumed.decision, landed, outcome.why if outcome is not None else "")

@@ -265,9 +265,10 @@ class SchedulerState:
             return
         if key in world.assumed:
             world.settle(key, now)
-        self._forget_rejection(key)
-        if self._held_back(key, now):
-            world.pending.remove(key)
+        if self._not_before or self._setbacks or self.assumptions.rejections:
+            self._forget_rejection(key)
+            if self._held_back(key, now):
+                world.pending.remove(key)
 
     def _forget_rejection(self, key: str) -> None:
         """Once our view shows another incarnation than the rejected decision was about, the rejection says nothing more."""

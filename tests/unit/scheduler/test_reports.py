@@ -12,7 +12,7 @@ from shared.events.decisions import Positions
 from shared.events.objects import Condition
 from shared.events.outcomes import CommandOutcome
 from shared.model.pending import RequeueReason
-from shared.model.refusal import Refusal
+from shared.model.refusal import Refusal, Stop
 from shared.state.objects import Objects
 from tests.unit.state.builders import NOW, name_of, reserved, with_condition, workload
 
@@ -43,8 +43,7 @@ class Desk:
             incarnation="i",
             version=self.version,
             cluster_queue="cq",
-            refusal=Refusal(reason),
-            message=message,
+            refusal=Refusal(reason, stop=Stop("requests_refused", detail=message)),
             requeue=RequeueReason.NO_FIT,
             requests={"main": {"cpu": 1000}},
         )
