@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from cli import run_records
 from cli.all_in_one import running_folders
 from cli.service_environment import Place
 from shared.bus.server_config import write_private
@@ -47,6 +46,9 @@ def read(folder: Path) -> LocalEvents | None:
 
 def url_for(server: str) -> str:
     """Of the newest that runs for this API server; empty if there is none."""
+    # Here, so that an all-in-one, which only writes, does not start later for what it imports.
+    from cli import run_records
+
     return _first(running_folders(*(folder / TEMPORARY for folder in run_records.folders())), server)
 
 

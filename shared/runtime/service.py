@@ -156,12 +156,17 @@ async def _run(service: str, settings: S, secret: str, configured: Configured, s
         log.info("stopped")
 
 
+HANDLE_CLOSED = "the handler is closed"
+"""uvloop's words for a transport whose handle is gone while it does not count as closing yet."""
+
+
 def log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """uvloop's TLS may answer on a connection that was closed meanwhile, and call that an error; nobody waits for that answer."""
     transport = context.get("transport")
     # uvloop names the protocol with every fault of a connection, and no transport once that is lost.
-    is_over = "protocol" in context and (transport is None or transport.is_closing())
-    if is_over and isinstance(context.get("exception"), RuntimeError | OSError):
+    exception = context.get("exception")
+    is_over = transport is None or transport.is_closing() or HANDLE_CLOSED in str(exception)
+    if "protocol" in context and is_over and isinstance(exception, RuntimeError | OSError):
         log.debug("after the end of a connection: %s", context["exception"])
     else:
         loop.default_exception_handler(context)

@@ -91,6 +91,15 @@ OF_TLS = {"protocol": object()}
     [
         ({**OF_TLS, "transport": Transport(closing=True), "exception": RuntimeError("the handler is closed")}, False),
         ({**OF_TLS, "transport": None, "exception": RuntimeError("the handler is closed")}, False),
+        (
+            {
+                **OF_TLS,
+                "transport": Transport(closing=False),
+                "exception": RuntimeError("on <x>; the handler is closed"),
+            },
+            False,
+        ),
+        ({"transport": Transport(closing=False), "exception": RuntimeError("the handler is closed")}, True),
         ({**OF_TLS, "transport": Transport(closing=True), "exception": BrokenPipeError()}, False),
         ({**OF_TLS, "transport": Transport(closing=True), "exception": KeyError("a fault of ours")}, True),
         ({**OF_TLS, "transport": Transport(closing=False), "exception": RuntimeError("of an open connection")}, True),
