@@ -21,9 +21,9 @@ from shared.jobs.pod import members
 from shared.jobs.pod_view import is_forced, is_ready
 from shared.jobs.protocol import JobKind
 
-GATHER_S = 2.0
+GATHER_S = 3.0
 """How long to wait for another pod to end before it is told."""
-LATEST_S = 20.0
+LATEST_S = 30.0
 """It is told after that, whether more of them end or not."""
 FORGOTTEN_S = 60.0
 """What was not told by then is about a group that is gone, or noticed anew."""
