@@ -198,9 +198,9 @@ def _unreserve_unanswered(note: Note) -> Iterable[AbstractContextManager[Any]]:
 
 def _run_ahead(note: Note) -> Iterable[AbstractContextManager[Any]]:
     """The scheduler does not count how many of its decisions have no outcome."""
-    counted = Assumptions.spending.fget
-    assert counted is not None
-    yield mock.patch.object(Assumptions, "spending", property(_always(counted, 0, note)))
+    counted: property = vars(Assumptions)["spending"]
+    assert counted.fget is not None
+    yield mock.patch.object(Assumptions, "spending", property(_always(counted.fget, 0, note)))
 
 
 def _always(real: Callable[..., Any], answer: object, note: Note) -> Callable[..., Any]:

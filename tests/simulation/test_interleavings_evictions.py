@@ -39,7 +39,8 @@ def test_an_eviction_is_issued_again_after_a_rejection(seed: int) -> None:
 
         def edit(key: str) -> None:
             patch = {"spec": {"priority": 1}}
-            world.api.write(WORKLOADS, *key.split("/"), patch, user="user")
+            namespace, name = key.split("/")
+            world.api.write(WORKLOADS, namespace, name, patch, user="user")
 
         world.broker.subscribe(stored)
 
