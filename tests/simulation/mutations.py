@@ -198,9 +198,8 @@ def _unreserve_unanswered(note: Note) -> Iterable[AbstractContextManager[Any]]:
 
 def _run_ahead(note: Note) -> Iterable[AbstractContextManager[Any]]:
     """The scheduler does not count how many of its decisions have no outcome."""
-    counted: property = vars(Assumptions)["spending"]
-    assert counted.fget is not None
-    yield mock.patch.object(Assumptions, "spending", property(_always(counted.fget, 0, note)))
+    counted = vars(Assumptions)["spending"].fget
+    yield mock.patch.object(Assumptions, "spending", property(_always(counted, 0, note)))
 
 
 def _always(real: Callable[..., Any], answer: object, note: Note) -> Callable[..., Any]:

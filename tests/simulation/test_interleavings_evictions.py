@@ -39,7 +39,7 @@ def test_an_eviction_is_issued_again_after_a_rejection(seed: int) -> None:
 
         def edit(key: str) -> None:
             patch = {"spec": {"priority": 1}}
-            namespace, name = key.split("/")
+            namespace, _, name = key.partition("/")
             world.api.write(WORKLOADS, namespace, name, patch, user="user")
 
         world.broker.subscribe(stored)
