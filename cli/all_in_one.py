@@ -183,6 +183,7 @@ def _run(plan: Plan, folder: Path, instance: str, supervisor: Supervisor, starte
         webhook_ca=_authority(plan.cert_dir),
         managed_namespaces=plan.configured.configuration.managed_namespaces(place.namespace),
         frameworks=plan.configured.configuration.integrations.frameworks,
+        failure_recovery=plan.configured.gates["FailureRecoveryPolicy"],
     )
     answer = folder / "prepared.json"
     installing = supervisor.begin(Child(name="installation", main=lambda: installation.main(wanted, answer)))

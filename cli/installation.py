@@ -84,6 +84,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Whose Jobs are reviewed."""
     frameworks: tuple[str, ...] = ()
     """Integrations that are enabled; batch/job is always there."""
+    failure_recovery: bool = False
+    """Gate FailureRecoveryPolicy: the gateway ends pods of nodes that are gone."""
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,9 +197,18 @@ async def _established(client: KubeClient, crd: str) -> None:
 
 
 async def _rbac(client: KubeClient, wanted: Wanted) -> None:
-    kinds: list[JobKind | QueueingParent] = [*_enabled(wanted), *_parents(wanted)]
-    for manifest in (*_read(MANIFESTS / "rbac"), *(m for kind in kinds for m in integrations.roles(kind))):
+    for manifest in rights(wanted):
         await _apply(client, _in_namespace(manifest, wanted.namespace))
+
+
+def rights(wanted: Wanted) -> Iterator[Manifest]:
+    """Accounts and roles: what is always needed, and what kinds of jobs and features need that are on."""
+    yield from _read(MANIFESTS / "rbac")
+    kinds: list[JobKind | QueueingParent] = [*_enabled(wanted), *_parents(wanted)]
+    for kind in kinds:
+        yield from integrations.roles(kind)
+    if wanted.failure_recovery:
+        yield from _read(MANIFESTS / "components" / "failure-recovery")
 
 
 def _enabled(wanted: Wanted) -> list[JobKind]:

@@ -23,6 +23,7 @@ HEADER = "{{- /* Generated from the kustomize manifests by `make chart`; do not 
 _EMBEDDED = 'eq .Values.nats.mode "embedded"'
 _CLUSTER = "gt (int .Values.nats.embedded.replicas) 1"
 _CA = 'include "sluice.natsCaSecret" .'
+_FAILURE_RECOVERY = 'include "sluice.failureRecovery" .'
 _CONFIGURED = ".Values.managerConfig.controllerManagerConfigYaml"
 _CERT_MANAGER, _PROMETHEUS = ".Values.enableCertManager", ".Values.enablePrometheus"
 _SERVICES = (("overlays/external-nats", _CA), ("overlays/configured", _CONFIGURED))
@@ -38,7 +39,12 @@ VARIANTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "ValidatingWebhookConfiguration": _CERTIFICATES,
 }
 """Which overlays an object of a kind is to be compared with, and when the chart is like them."""
-ADDED = (("overlays/ha", _CLUSTER), ("overlays/prometheus", _PROMETHEUS), ("overlays/cert-manager", _CERT_MANAGER))
+ADDED = (
+    ("overlays/ha", _CLUSTER),
+    ("overlays/prometheus", _PROMETHEUS),
+    ("overlays/cert-manager", _CERT_MANAGER),
+    ("overlays/failure-recovery", _FAILURE_RECOVERY),
+)
 """Overlays that have objects of their own."""
 _CONDITIONS = {
     "CustomResourceDefinition": ".Values.crds.install",

@@ -7,7 +7,7 @@ A pod is watched for while it is annotated as safe to delete forcefully and bein
 3. A Warning Event on the pod, and it is deleted without grace.
 
 Steps that were done before a crash are not repeated: what is gone is gone, and what is Failed stays so. The gateway's own rights do not include pods;
-who turns the gate on grants them (examples/failure-recovery-rbac.yaml).
+who turns the gate on grants them (k8s/components/failure-recovery).
 """
 
 from __future__ import annotations

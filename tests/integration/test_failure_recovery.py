@@ -1,4 +1,4 @@
-"""Ending a pod of a lost node by force on a real API server, with the rights that examples/failure-recovery-rbac.yaml grants."""
+"""Ending a pod of a lost node by force on a real API server, with the rights that k8s/components/failure-recovery grants."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_pod_of_a_lost_node_is_ended_and_one_that_is_not_safe_is_not() -
     options = ClusterOptions(with_controllers=False, with_scheduler=False, with_kwok=False)
     async with DevCluster(options) as cluster:
         await cluster.kubectl("apply", "--server-side", "-k", str(ROOT / "k8s" / "local"))
-        await cluster.kubectl("apply", "-f", str(ROOT / "examples" / "failure-recovery-rbac.yaml"))
+        await cluster.kubectl("apply", "-f", str(ROOT / "k8s" / "components" / "failure-recovery" / "role.yaml"))
         objects = {
             "apiVersion": "v1",
             "kind": "List",

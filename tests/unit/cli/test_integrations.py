@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli import integrations
-from cli.installation import Wanted, _enabled
+from cli.installation import Wanted, _enabled, rights
 from shared.jobs.registry import BUILT_IN, PARENTS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -73,6 +73,20 @@ def test_kinds_whose_pods_queue_are_only_looked_at() -> None:
     }
     wanted = Wanted(kubeconfig="", namespace="own", frameworks=("statefulset",))
     assert [kind.framework for kind in _enabled(wanted)] == ["pod"]
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_who_ends_pods_by_force_may_do_so_and_nobody_else(on: bool) -> None:
+    wanted = Wanted(kubeconfig="", namespace="own", frameworks=("batch/job",), failure_recovery=on)
+    granted = [m for m in rights(wanted) if m["metadata"]["name"] == "sluice-watcher-failure-recovery"]
+    assert [m["kind"] for m in granted] == (["ClusterRole", "ClusterRoleBinding"] if on else [])
+    may_end = [
+        m["metadata"]["name"]
+        for m in rights(wanted)
+        for rule in m.get("rules", ())
+        if "pods" in rule.get("resources", ()) and "delete" in rule["verbs"]
+    ]
+    assert may_end == (["sluice-watcher-failure-recovery"] if on else [])
 
 
 def test_only_pods_have_a_status_that_is_written() -> None:

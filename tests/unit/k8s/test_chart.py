@@ -88,6 +88,28 @@ def test_feature_gates_become_a_setting() -> None:
     assert "SLUICE_FEATURE_GATES" not in settings(chart())
 
 
+@pytest.mark.parametrize(
+    ("values", "granted"),
+    [
+        ({}, False),
+        ({"featureGates": {"FailureRecoveryPolicy": True}}, True),
+        ({"featureGates": {"FailureRecoveryPolicy": False}}, False),
+        ({"featureGates": {"AllAlpha": True}}, True),
+        ({"featureGates": {"AllAlpha": True, "FailureRecoveryPolicy": False}}, False),
+        ({"managerConfig": {"controllerManagerConfigYaml": "featureGates: {FailureRecoveryPolicy: true}"}}, True),
+        ({"managerConfig": {"controllerManagerConfigYaml": "featureGates: {PartialAdmission: false}"}}, False),
+    ],
+)
+def test_rights_to_end_pods_come_with_their_gate(values: dict[str, object], granted: bool, tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    objects = chart("--values", str(file), namespace="batch")
+    found = [o for o in objects if o["metadata"]["name"] == "sluice-watcher-failure-recovery"]
+    assert [o["kind"] for o in found] == (["ClusterRole", "ClusterRoleBinding"] if granted else [])
+    for binding in of_kind(tuple(found), "ClusterRoleBinding"):
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "sluice-watcher", "namespace": "batch"}]
+
+
 def checksums(objects: tuple[Document, ...]) -> dict[str, tuple[str, ...]]:
     deployments = of_kind(objects, "Deployment")
     annotations = {key(o): o["spec"]["template"]["metadata"]["annotations"] for o in deployments}

@@ -20,7 +20,17 @@ from tests.unit.k8s.dashboard import expression
 from tests.unit.k8s.rendered import ROOT, Document, key, of_kind, pod_specs, render
 
 OVERLAYS = tuple(
-    f"overlays/{name}" for name in ("default", "dev", "ha", "prometheus", "cert-manager", "multi-replica", "configured")
+    f"overlays/{name}"
+    for name in (
+        "default",
+        "dev",
+        "ha",
+        "prometheus",
+        "cert-manager",
+        "multi-replica",
+        "configured",
+        "failure-recovery",
+    )
 )
 HA, PROMETHEUS, CERT_MANAGER = "overlays/ha", "overlays/prometheus", "overlays/cert-manager"
 CONFIGURED = "overlays/configured"

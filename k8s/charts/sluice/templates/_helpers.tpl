@@ -45,6 +45,12 @@ sluice-nats-ca
 {{- join "," $gates }}
 {{- end }}
 
+{{- define "sluice.failureRecovery" -}}
+{{- $file := .Values.managerConfig.controllerManagerConfigYaml | fromYaml }}
+{{- $gates := mergeOverwrite (dict) (dig "featureGates" (dict) $file) .Values.featureGates }}
+{{- if dig "FailureRecoveryPolicy" (dig "AllAlpha" false $gates) $gates }}true{{ end }}
+{{- end }}
+
 {{- define "sluice.egressPorts" -}}
 {{- range .Values.networkPolicies.egressPorts }}
 - port: {{ . }}
