@@ -301,8 +301,6 @@ class _Life:
         refused, queue = self._queue_refuses(), self.view.cluster_queue
         if refused is not None or queue is None:
             return refused
-        if self.view.in_cycle:
-            return names.REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive: its cohorts form a cycle"
         if not self.view.namespace_matches:
             text = f"namespace {self.workload.namespace} does not match the selector of ClusterQueue {queue.name}"
             return names.REASON_MISCONFIGURED, text
@@ -319,6 +317,8 @@ class _Life:
             return names.REASON_MISCONFIGURED, f"ClusterQueue {local.cluster_queue} does not exist"
         if activity is not None and not activity.active:
             return names.REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive: {activity.message}"
+        if self.view.in_cycle:
+            return names.REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive: its cohorts form a cycle"
         return None
 
     def _admitted_is_stale(self) -> bool:

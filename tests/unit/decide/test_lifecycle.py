@@ -226,6 +226,7 @@ def test_with_old_words_only_queues_are_blamed() -> None:
     again = step(said, cluster_queue=None, legacy_reasons=True)
     assert isinstance(again, ReportPending)
     assert again.message == "ClusterQueue cq does not exist"
+    assert isinstance(step(said, in_cycle=True, legacy_reasons=True), ReportPending)
     assert step(said, legacy_reasons=True) is None
     assert step(workload("a"), invalid="too large", legacy_reasons=True) is None
     assert step(workload("a"), namespace_matches=False, legacy_reasons=True) is None
