@@ -132,9 +132,9 @@ class ServingWorkloads:
         workload = workload_of(found)
         reserved = condition(workload, names.QUOTA_RESERVED)
         if reserved is not None and (reserved.status, reserved.reason) == ("False", names.REASON_ON_HOLD):
-            await self._status(found, _resumed, self._moment)
+            await self._status(found, _resumed)
         elif self._is_abandoned(found):
-            await self._status(found, _released, self._moment)
+            await self._status(found, _released)
 
     def _difference(
         self, kind: GroupedParent, parent: JsonObject, wanted: GroupWorkload, current: Stored
@@ -187,7 +187,7 @@ class ServingWorkloads:
         workload = workload_of(stored)
         if is_finished(workload) or not is_reserved(workload) or self._runs(stored):
             return
-        await self._status(stored, _released if self._is_abandoned(stored) else _held, self._moment)
+        await self._status(stored, _released if self._is_abandoned(stored) else _held)
 
     def _is_abandoned(self, stored: Stored) -> bool:
         """Evicted, and all pods have gone before anybody saw them stop: no pass over them will give the quota back."""
@@ -202,13 +202,12 @@ class ServingWorkloads:
         self,
         stored: Stored,
         change: Callable[[WorkloadStatus, datetime, int], WorkloadStatus],
-        moment: Callable[[], datetime],
     ) -> None:
         def plan(workload: Workload) -> WorkloadStatus | Refusal:
             return (
                 workload.status
                 if is_finished(workload)
-                else change(workload.status, moment(), workload.metadata.generation)
+                else change(workload.status, self._moment(), workload.metadata.generation)
             )
 
         result = await self._writer.workload_status(stored.namespace, stored.name, stored.uid, plan)
