@@ -148,7 +148,8 @@ async def cluster_of_all_kinds(folder: Path) -> AsyncIterator[Cluster]:
         made = Cluster(stack, client)
         needed = [need for row in ROWS for need in row.needs]
         resources = [*(resource_of(row) for row in ROWS), *(resource for resource, _ in needed)]
-        await made.apply(*(definition(kind) for kind in (*(row.kind for row in ROWS), *(r for r, _ in needed))))
+        definitions = [*(definition(row.kind) for row in ROWS), *(definition(resource) for resource, _ in needed)]
+        await made.apply(*definitions)
         for resource in resources:
             await served(made, resource)
         await made.apply(*(manifest for _, manifest in needed))
