@@ -59,7 +59,7 @@ handback: $(STAMP) ## Kueue's own controller, then Sluice, then Kueue again, on 
 	@$(BIN)/python -m devcluster build --kueue
 	@$(BIN)/python -m pytest tests/handback/kueue.py
 
-e2e: $(STAMP) ## The real controllers of JobSet, PyTorchJob, TFJob, RayCluster and RayJob under Sluice (DURATION; the first time they are built: BUILT of CPU)
+e2e: $(STAMP) ## JobSets under their own, real controller and Sluice (40 s; the first time its controller is built, 1.5 min on two free cores)
 	@$(BIN)/python -m devcluster build --job-controllers
 	@$(BIN)/python -m pytest tests/e2e/job_kinds.py
 

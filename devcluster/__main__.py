@@ -44,7 +44,7 @@ def build(
     ] = f"1.{KUBERNETES_MINOR}",
     kueue: Annotated[bool, typer.Option(help="Kueue's controller too, for `make handback`.")] = False,
     job_controllers: Annotated[
-        bool, typer.Option(help="The controllers of JobSet, of Kubeflow and of Ray too, for `make e2e`.")
+        bool, typer.Option(help="The controllers of kinds of jobs too, for `make e2e`.")
     ] = False,
 ) -> None:
     """Build what is missing (about 8 minutes on two cores the first time, nothing afterwards; another control plane 4)."""

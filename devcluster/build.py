@@ -76,14 +76,7 @@ MODULES = (
 """What tests and `make up` need. In the order in which they are built."""
 KUEUE = GoModule("kueue", ("kueue",), "3 minutes", sources=SOURCES[:2], package="sigs.k8s.io/kueue/cmd/kueue")
 """Kueue's own controller, for `make handback` only."""
-JOB_CONTROLLERS = tuple(
-    GoModule(name, (name,), "1.5 minutes", sources=SOURCES[:2], package=package)
-    for name, package in (
-        ("jobset", "sigs.k8s.io/jobset"),
-        ("training-operator", "github.com/kubeflow/training-operator/cmd/training-operator.v1"),
-        ("kuberay", "github.com/ray-project/kuberay/ray-operator"),
-    )
-)
+JOB_CONTROLLERS = (GoModule("jobset", ("jobset",), "1.5 minutes", sources=SOURCES[:2], package="sigs.k8s.io/jobset"),)
 """The controllers of kinds of jobs, for `make e2e` only."""
 
 

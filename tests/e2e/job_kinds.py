@@ -1,9 +1,8 @@
-"""Jobs of several kinds live under Sluice with their own, real controllers.
+"""Jobs live under Sluice with their own, real controllers.
 
     make e2e        builds the controllers, then runs this
 
-Each is queued, held back, let go when there is quota, run by its controller's pods on fake nodes, evicted, let go again and ended. A RayJob asks Ray
-itself how it stands, which is not here: it goes as far as its submitter, and fails with that.
+Each is queued, held back, let go when there is quota, run by its controller's pods on fake nodes, evicted, let go again and ended.
 """
 
 from __future__ import annotations
@@ -17,130 +16,62 @@ import pytest
 import pytest_asyncio
 
 from devcluster.options import ClusterOptions, NodeGroup
-from devcluster.ports import free_ports
 from shared.kube.resources import PODS, WORKLOADS, Resource
 from tests.e2e.controllers import Controllers
 from tests.eventually import eventually
-from tests.handback import egress
 from tests.integration.stack.kind_cluster import Cluster, condition, stack_of_kinds
 from tests.integration.stack.manifests import Manifest
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
-FRAMEWORKS = (
-    "batch/job",
-    "jobset.x-k8s.io/jobset",
-    "kubeflow.org/pytorchjob",
-    "kubeflow.org/tfjob",
-    "ray.io/raycluster",
-    "ray.io/rayjob",
-)
+FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset")
 WAIT_S = 90.0
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """A job. `pods`: how many it has; `end`: the reason of its Workload's end, empty for one that only ends by being deleted; `fails`: names of the pods
-    whose failure ends it begin so, after the name of the job."""
+    """A job. `pods`: how many it has; `fails`: they fail in the end."""
 
     resource: Resource
     spec: Manifest
     suspended: tuple[str, ...] = ("spec", "suspend")
     pods: int
-    end: str = "Succeeded"
-    fails: str | None = None
+    fails: bool = False
 
     def __str__(self) -> str:
-        return self.resource.kind
+        return f"{self.resource.kind}-{'fails' if self.fails else 'succeeds'}"
 
 
-def _template(container: str, restart: str = "Never") -> Manifest:
-    running = {"name": container, "image": "example.com/job:1", "resources": {"requests": {"cpu": "1"}}}
+def _template() -> Manifest:
+    running = {"name": "c", "image": "example.com/job:1", "resources": {"requests": {"cpu": "1"}}}
     return {
         "metadata": {"annotations": {"sluice.dev/run-seconds": "forever"}},
-        "spec": {"restartPolicy": restart, "containers": [running]},
+        "spec": {"restartPolicy": "Never", "containers": [running]},
     }
 
 
 def _replicated(name: str, pods: int) -> Manifest:
-    job = {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": _template("c")}
+    job = {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": _template()}
     return {"name": name, "replicas": 1, "template": {"spec": job}}
 
 
-def _replicas(container: str, **count: int) -> Manifest:
-    return {
-        type_: {"replicas": n, "restartPolicy": "Never", "template": _template(container)} for type_, n in count.items()
-    }
-
-
-RAY_CLUSTER: Manifest = {
-    "rayVersion": "2.9.0",
-    "headGroupSpec": {"rayStartParams": {}, "template": _template("ray-head", "Always")},
-    "workerGroupSpecs": [
-        {
-            "groupName": "small",
-            "replicas": 1,
-            "minReplicas": 1,
-            "maxReplicas": 1,
-            "rayStartParams": {},
-            "template": _template("ray-worker", "Always"),
-        }
-    ],
-}
-CASES = (
+CASES = tuple(
     Case(
         resource=Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"),
         spec={"replicatedJobs": [_replicated("driver", 1), _replicated("workers", 2)]},
         pods=3,
-    ),
-    Case(
-        resource=Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob"),
-        spec={"pytorchReplicaSpecs": _replicas("pytorch", Master=1, Worker=2)},
-        suspended=("spec", "runPolicy", "suspend"),
-        pods=3,
-    ),
-    Case(
-        resource=Resource("kubeflow.org", "v1", "tfjobs", "TFJob"),
-        spec={"tfReplicaSpecs": _replicas("tensorflow", Chief=1, Worker=2)},
-        suspended=("spec", "runPolicy", "suspend"),
-        pods=3,
-    ),
-    Case(
-        resource=Resource("ray.io", "v1", "rayclusters", "RayCluster"),
-        spec=RAY_CLUSTER,
-        pods=2,
-        end="",
-    ),
-    Case(
-        resource=Resource("ray.io", "v1", "rayjobs", "RayJob"),
-        spec={
-            "entrypoint": "true",
-            "shutdownAfterJobFinishes": True,
-            "submitterConfig": {"backoffLimit": 0},
-            "submitterPodTemplate": _template("ray-job-submitter"),
-            "rayClusterSpec": RAY_CLUSTER,
-        },
-        pods=3,
-        end="Failed",
-        fails="ray-job-submitter",
-    ),
+        fails=fails,
+    )
+    for fails in (False, True)
 )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
     folder = tmp_path_factory.mktemp("e2e")
-    socket, file = folder / "egress", folder / "egress.yaml"
-    file.write_text(egress.configuration(socket))
-    (port,) = free_ports(1)
-    options = ClusterOptions(
-        nodes=(NodeGroup(name="node", count=2, labels={"node-type": "plain"}),),
-        audit=True,
-        apiserver_flags=(f"--egress-selector-config-file={file}",),
-    )
+    options = ClusterOptions(nodes=(NodeGroup(name="node", count=2, labels={"node-type": "plain"}),), audit=True)
     async with (
-        egress.proxy(socket, port),
         stack_of_kinds(folder, FRAMEWORKS, options) as (stack, client),
-        Controllers(stack.cluster, client, folder, port).running(),
+        Controllers(stack.cluster, folder).running(),
     ):
         yield Cluster(stack, client)
 
@@ -201,20 +132,14 @@ class Running:
         assert await eventually(out, WAIT_S), await self.workload()
 
     async def end(self) -> None:
-        """Its pods end, or what is left of it when it is deleted."""
-        if not self.case.end:
-            await self.cluster.client.delete(self.case.resource, "default", self.name, propagation="Background")
-            return
+        """Its pods end, and so does it."""
+        annotations = {"sluice.dev/run-seconds": "0", **({"sluice.dev/fail": "true"} if self.case.fails else {})}
         for pod in await self.pods():
-            annotations = {"sluice.dev/run-seconds": "0"}
-            if self.case.fails is not None:
-                if not any(c["name"] == self.case.fails for c in pod["spec"]["containers"]):
-                    continue
-                annotations["sluice.dev/fail"] = "true"
             await self.cluster.patch(PODS, pod["metadata"]["name"], {"metadata": {"annotations": annotations}})
+        expected = ("True", "Failed" if self.case.fails else "Succeeded")
 
         async def finished() -> bool:
-            return condition(await self.workload(), "Finished") == ("True", self.case.end)
+            return condition(await self.workload(), "Finished") == expected
 
         assert await eventually(finished, WAIT_S), await self.cluster.get(self.case.resource, self.name)
 

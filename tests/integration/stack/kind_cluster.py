@@ -14,7 +14,6 @@ from cli.integrations import component
 from devcluster.audit import read_events
 from devcluster.options import ClusterOptions, NodeGroup
 from devcluster.stack import Stack
-from shared.jobs.protocol import JobKind
 from shared.kube.client import KubeClient, connect
 from shared.kube.errors import NotFound
 from shared.kube.resources import WORKLOADS, Resource
@@ -149,8 +148,8 @@ async def cluster_of_all_kinds(folder: Path) -> AsyncIterator[Cluster]:
         made = Cluster(stack, client)
         needed = [need for row in ROWS for need in row.needs]
         resources = [*(resource_of(row) for row in ROWS), *(resource for resource, _ in needed)]
-        kinds: list[JobKind | Resource] = [*(row.kind for row in ROWS), *(resource for resource, _ in needed)]
-        await made.apply(*(definition(kind) for kind in kinds))
+        definitions = [*(definition(row.kind) for row in ROWS), *(definition(resource) for resource, _ in needed)]
+        await made.apply(*definitions)
         for resource in resources:
             await served(made, resource)
         await made.apply(*(manifest for _, manifest in needed))

@@ -30,7 +30,7 @@ class NothingThere:
 class Holds:
     """An API server with one object of some kinds, or that refuses."""
 
-    def __init__(self, refuses: bool = False, **objects: Any) -> None:
+    def __init__(self, objects: dict[str, Any], *, refuses: bool = False) -> None:
         self.asked: list[tuple[str, str, str]] = []
         self._objects, self._refuses = objects, refuses
 
@@ -173,16 +173,15 @@ async def validated(api: Holds, request: Request) -> list[str]:
 async def test_the_pods_of_a_train_job_are_those_of_its_runtime(
     kind: str, asked: tuple[str, str, str], old: bool
 ) -> None:
-    there: dict[str, Any] = {asked[0]: RUNTIME}
-    api = Holds(**there)
+    api = Holds({asked[0]: RUNTIME})
     assert await validated(api, train_job(kind, old)) == ["job[node].annotations Invalid value"]
     assert api.asked == [asked]
 
 
 async def test_a_train_job_without_its_runtime_is_refused_when_it_is_created() -> None:
-    assert await validated(Holds(), train_job()) == ["spec.runtimeRef Invalid value"]
-    assert await validated(Holds(), train_job(old=True)) == []
+    assert await validated(Holds({}), train_job()) == ["spec.runtimeRef Invalid value"]
+    assert await validated(Holds({}), train_job(old=True)) == []
 
 
 async def test_a_runtime_that_cannot_be_read_lets_no_train_job_pass_unseen() -> None:
-    assert await validated(Holds(refuses=True), train_job()) == ["spec Internal error"]
+    assert await validated(Holds({}, refuses=True), train_job()) == ["spec Internal error"]
