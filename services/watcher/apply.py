@@ -10,6 +10,7 @@ from typing import Any
 from opentelemetry.trace import Tracer
 from prometheus_client import CollectorRegistry, Gauge
 
+from services.watcher import gate_removal
 from services.watcher.admission_events import AdmissionEvents
 from services.watcher.commands import CommandRunner
 from services.watcher.core_kinds import Job as CoreJob
@@ -17,6 +18,7 @@ from services.watcher.creation_latency import Created, not_measured
 from services.watcher.decisions import DecisionLog
 from services.watcher.elastic_slices import ElasticPods
 from services.watcher.families import FAMILY, Families
+from services.watcher.gate_removal import GateRemoved
 from services.watcher.group_workload import GroupWorkload
 from services.watcher.informing import Informing, Purpose
 from services.watcher.job_control import JobControl
@@ -74,6 +76,7 @@ class Gateway:
         now: Callable[[], float],
         jobs: JobSettings | None = None,
         created: Created = not_measured,
+        gate_removed: GateRemoved = gate_removal.not_measured,
     ) -> None:
         if jobs is None:
             jobs = job_settings(Configured(), settings.namespace)
@@ -119,8 +122,9 @@ class Gateway:
             store, client, self._writer, self.recorder, events, now, enabled=jobs.gates["ConcurrentAdmission"]
         )
         control = JobControl(store, self._writer, self.recorder, runs, tracer)
-        pods = PodControl(store, client, self._writer, self.recorder, runs, tracer, now, jobs)
-        groups = GroupControl(self._groups, store, client, self._writer, self.recorder, runs, tracer, now, jobs)
+        of_pods = (client, self._writer, self.recorder, runs, tracer, now, jobs, gate_removed)
+        pods = PodControl(store, *of_pods)
+        groups = GroupControl(self._groups, store, *of_pods)
 
         def parts(control: JobControl, one: type[OneWorkload]) -> dict[str, Any]:
             return {

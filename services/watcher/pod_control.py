@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 from opentelemetry.trace import Tracer
 
+from services.watcher.gate_removal import GateRemoved, not_measured
 from services.watcher.job_control import Job, JobControl, StopReason, job_of
 from services.watcher.job_runs import JobRuns
 from services.watcher.kubernetes_events import JOB_CONTROLLER_SUFFIX, EventRecorder, EventType, about_workload
@@ -46,6 +47,7 @@ class PodControl(JobControl):
     """Of pods that stand alone. Raises as JobControl does."""
 
     top_level = True
+    of_group = False
 
     def __init__(
         self,
@@ -57,9 +59,11 @@ class PodControl(JobControl):
         tracer: Tracer,
         now: Callable[[], float],
         settings: JobSettings,
+        gate_removed: GateRemoved = not_measured,
     ) -> None:
         super().__init__(store, writer, events, runs, tracer)
         self._settings = settings
+        self._gate_removed = gate_removed
         self._client = client
         self._now = now
         # A pod that stands alone never comes back under its name.
@@ -86,7 +90,7 @@ class PodControl(JobControl):
         wanted = self._granted(job, [(stored, self._info(stored, by_name)) for stored in gated])
         admission = workload.status.admission
         note = f"Admitted by clusterQueue {'' if admission is None else admission.cluster_queue}"
-        await side_by_side(self._ungate(job, stored, info, note) for stored, info in wanted)
+        await side_by_side(self._ungate(job, workload, stored, info, note) for stored, info in wanted)
 
     async def stop(self, job: Job, restore: tuple[JobPodSet, ...], reason: str, note: str) -> Job | None:
         """Delete what runs (or everything, when the Workload itself is to go)."""
@@ -151,7 +155,7 @@ class PodControl(JobControl):
         """Those that there is quota for."""
         return wanted
 
-    async def _ungate(self, job: Job, stored: Stored, info: PodSetInfo, note: str) -> None:
+    async def _ungate(self, job: Job, workload: Workload, stored: Stored, info: PodSetInfo, note: str) -> None:
         def plan(current: Stored) -> JsonObject | Refusal:
             return ungated(pod_of(current.raw), info) if current.raw else {}
 
@@ -162,6 +166,7 @@ class PodControl(JobControl):
             raise TryAgain(f"pod {stored.key} cannot be started: {result.why}")
         if result.changed:
             self.emit_on(job, stored, "Normal", "Started", note)
+            self._gate_removed(workload, self.of_group)
 
     async def _end(self, job: Job, stored: Stored, reason: str, note: str) -> None:
         at = format_time(datetime.fromtimestamp(self._now(), UTC))
@@ -214,6 +219,8 @@ class PodControl(JobControl):
 
 class GroupControl(PodControl):
     """Of groups. A group is there as long as one of its pods is."""
+
+    of_group = True
 
     def __init__(self, groups: PodMembers, store: Store, *rest: object, **more: object) -> None:
         super().__init__(store, *rest, **more)  # type: ignore[arg-type]

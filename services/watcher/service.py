@@ -27,6 +27,7 @@ from services.watcher.certificates import Certificates
 from services.watcher.creation_latency import creation_latency
 from services.watcher.epochs import EpochKeeper
 from services.watcher.failure_recovery import FailureRecovery
+from services.watcher.gate_removal import gate_removal
 from services.watcher.intake import Intake, Malformed
 from services.watcher.kinds import watched_kinds
 from services.watcher.managed_jobs import job_settings
@@ -94,6 +95,7 @@ async def serve(ctx: Context[WatcherSettings]) -> None:
             now=ctx.now,
             jobs=jobs,
             created=creation_latency(ctx.configured, ctx.metrics, store, ctx.now),
+            gate_removed=gate_removal(ctx.configured, ctx.metrics, ctx.now),
         )
         parts = _Parts(ctx, standing, gateway)
         intake = Intake(

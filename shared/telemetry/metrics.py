@@ -111,6 +111,13 @@ GATEWAY: tuple[Family, ...] = (
         CREATION_BUCKETS,
         _L,
     ),
+    Family(
+        "pod_scheduling_gate_removal_seconds",
+        "histogram",
+        ("name", "cluster_queue", "is_group"),
+        "From admission until a pod's scheduling gate was taken away.",
+        DEFAULT_BUCKETS,
+    ),
 )
 """What the gateway publishes."""
 

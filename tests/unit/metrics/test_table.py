@@ -17,6 +17,7 @@ from services.metrics.service import viewer
 from services.metrics.settings import MetricsSettings
 from services.scheduler.metrics import PendingCollector, SchedulerMetrics
 from services.watcher.creation_latency import creation_latency
+from services.watcher.gate_removal import gate_removal
 from services.watcher.store import Store
 from shared.config.configuration import Configuration, Configured, CustomLabel, Metrics
 from shared.config.custom_labels import custom_labels
@@ -68,6 +69,7 @@ def _published() -> Iterator[Metric]:
     SchedulerMetrics(registry)
     registry.register(PendingCollector(SchedulerState(), lambda: "leader", custom_labels(CONFIGURED), resources=True))
     creation_latency(CONFIGURED, registry, Store(), lambda: 0.0)
+    gate_removal(CONFIGURED, registry, lambda: 0.0)
     return (metric for metric in registry.collect() if metric.name.startswith(PREFIX))
 
 

@@ -207,6 +207,7 @@ async def test_all_pods_start_each_with_one_write(world: World) -> None:
     assert sorted(writes) == ["p0", "p1", "p2"]
     assert pods(world)["p1"]["spec"]["nodeSelector"] == {"pool": "a"}
     assert pods(world)["p1"]["metadata"]["labels"]["kueue.x-k8s.io/podset"] == A
+    assert [is_group for _, is_group in world.let_run] == [True, True, True]
 
 
 async def test_each_role_gets_its_own_flavor_and_one_without_can_never_start(world: World) -> None:

@@ -77,6 +77,7 @@ async def test_an_admitted_pod_is_let_go_to_its_flavor_in_one_write(world: World
     assert found["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == NAME
     assert writes(world, "pods", "p1") == ["patch"]
     assert "Started" in world.reasons("p1")
+    assert world.let_run == [(NAME, False)]
 
 
 @pytest.mark.parametrize(("end", "reason"), [("Succeeded", "Succeeded"), ("Failed", "Failed")])

@@ -57,6 +57,8 @@ class World:
         self.store = Store(watched_kinds(integrated(settings.frameworks).values(), grouped(settings.serving)))
         self.broker = DecodedBroker()
         self.clock = Clock()
+        self.let_run: list[tuple[str, bool]] = []
+        """Workloads of pods whose gate was taken away, in order, and whether each is a group's."""
         self.gateway = Gateway(
             store=self.store,
             client=self.api.client,
@@ -66,6 +68,7 @@ class World:
             metrics=CollectorRegistry(),
             now=self.clock,
             jobs=jobs,
+            gate_removed=lambda workload, is_group: self.let_run.append((workload.metadata.name, is_group)),
         )
         self.store.subscribe(self.gateway.changed)
         self.store.subscribe(self._publish)
