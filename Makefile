@@ -63,7 +63,7 @@ e2e: $(STAMP) ## JobSets under their own, real controller and Sluice (40 s; the 
 	@$(BIN)/python -m devcluster build --job-controllers
 	@$(BIN)/python -m pytest tests/e2e/job_kinds.py
 
-lint: $(STAMP) ## ruff, mypy --strict, import contracts, generated files current (about 1 min; api_admission needs a built control plane)
+lint: $(STAMP) ## ruff, mypy --strict, import contracts, generated files current (about 1 min)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
