@@ -99,6 +99,22 @@ def test_incremental_equals_rebuilt(script: list[tuple[str, Any]]) -> None:
     assert model.forest.dump() == model.rebuilt().dump()
 
 
+def trees(forest: QuotaForest) -> list[object]:
+    """What is kept about trees: whoever asks between two changes must not be told of the tree of before."""
+    queues = [(forest.tree_of(name), forest.tree_id(name)) for name in QUEUES]
+    return [*queues, *(forest.members_of_cohort_tree(name) for name in COHORTS)]
+
+
+@given(steps)
+@settings(max_examples=150, deadline=None)
+def test_trees_are_those_of_now_whenever_they_were_asked_for(script: list[tuple[str, Any]]) -> None:
+    model = Model()
+    for step in script:
+        run(model, [step])
+        trees(model.forest)
+    assert trees(model.forest) == trees(model.rebuilt())
+
+
 @given(steps)
 @settings(max_examples=150, deadline=None)
 def test_cohort_sums_equal_the_sums_of_members(script: list[tuple[str, Any]]) -> None:

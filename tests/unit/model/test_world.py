@@ -232,6 +232,27 @@ def test_namespaces_that_do_not_exist_match_nothing() -> None:
     assert not built.namespace_matches("odd", "ns")
 
 
+def test_an_answer_about_a_namespace_is_kept_no_longer_than_it_is_true() -> None:
+    picky = queue("picky", CPU, namespace_selector=o.Selector({"team": "a"}))
+    built = world(queue("cq", CPU), picky)
+    asked = [("cq", "ns"), ("picky", "ns"), ("picky", "new")]
+
+    def answers() -> list[bool]:
+        return [built.namespace_matches(*pair) for pair in asked]
+
+    assert answers() == [True, False, False]
+    built.set_namespace("ns", {"team": "a"})
+    built.set_namespace("new", {"team": "a"})
+    assert answers() == [True, True, True]
+    built.set_cluster_queue(queue("picky", CPU, namespace_selector=o.Selector({"team": "b"})))
+    assert answers() == [True, False, False]
+    built.set_namespace("new", {"team": "b"})
+    assert answers() == [True, False, True]
+    built.remove_cluster_queue("cq")
+    built.remove_namespace("new")
+    assert answers() == [False, False, False]
+
+
 def test_a_changed_priority_of_a_running_workload_is_a_reason_to_look_again() -> None:
     built = basic(reserved(workload("a"), "cq", cpu=1000), workload("parked"))
     park(built, "parked")
