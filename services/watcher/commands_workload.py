@@ -86,6 +86,8 @@ def _evict(command: commands.Evict, workload: Workload, now: datetime) -> Status
         status = workload.status
         if command.clear_requeue_state:
             status = transitions.set_requeue_at(status, None, clear_state=True)
+        if command.clear_deactivation_target:
+            status = transitions.without_deactivation_target(status)
         return status
     return transitions.evict(
         workload.status,

@@ -115,7 +115,8 @@ class _Life:
             return Verdict(step, again_at=step.at)
         at = self.workload.requeue_at
         if self.workload.active and not self._is_true(names.DEACTIVATION_TARGET) and at is not None and at > self.now:
-            return Verdict(again_at=at)
+            # What a check takes away it takes now: quota does not wait with the workload.
+            return Verdict(self._failed_checks() if self.reserved else None, again_at=at)
         step = (
             self._activation()
             or self._local_queue_restart()
@@ -172,11 +173,12 @@ class _Life:
         return SetRequeueAt(None) if expired else None
 
     def _inactive(self) -> Step | None:
+        target = self.conditions.get(names.DEACTIVATION_TARGET)
+        if target is not None and target.status:
+            # Also of one that is evicted already: what asked for it must not outlive it, or it could never be activated again.
+            message = f"The workload is deactivated: {target.message}"
+            return Evict(names.REASON_DEACTIVATED, message, target.reason, True, True)
         if not self.evicted:
-            target = self.conditions.get(names.DEACTIVATION_TARGET)
-            if target is not None and target.status:
-                message = f"The workload is deactivated: {target.message}"
-                return Evict(names.REASON_DEACTIVATED, message, target.reason, True, True)
             return Evict(names.REASON_DEACTIVATED, "The workload is deactivated", "", True, True)
         return SetRequeueAt(None, clear_state=True) if self.workload.has_requeue_state else None
 

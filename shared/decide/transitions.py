@@ -326,6 +326,12 @@ def set_requeue_at(status: WorkloadStatus, at: datetime | None, *, clear_state: 
     return status if new == old else _with(status, requeue_state=new)
 
 
+def without_deactivation_target(status: WorkloadStatus) -> WorkloadStatus:
+    """The deactivation that was asked for is done."""
+    conditions = conds.remove(status.conditions, names.DEACTIVATION_TARGET)
+    return msgspec.structs.replace(status, conditions=conditions)
+
+
 def set_deactivation_target(
     status: WorkloadStatus,
     reason: str,

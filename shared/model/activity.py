@@ -46,7 +46,7 @@ def cluster_queue_activity(
     causes = _causes(queue, flavors, checks, topologies)
     if not causes:
         return READY
-    return Activity(False, causes[0][0], f"Can't admit new workloads: {'; '.join(text for _, text in causes)}")
+    return Activity(False, causes[0][0], f"Can't admit new workloads: {', '.join(text for _, text in causes)}.")
 
 
 def _causes(

@@ -101,9 +101,26 @@ def test_a_check_that_asks_for_a_later_retry_sets_requeue_at() -> None:
     # Who does not take this step looks again when it is none any more: nothing else may happen until then.
     assert next_step(view(delayed, cluster_queue=CHECKED), NOW).again_at == 1290
     known = msgspec.structs.replace(delayed, requeue_at=1290)
-    assert next_step(view(known), NOW) == Verdict(again_at=1290)
+    verdict = next_step(view(known), NOW)
+    assert (type(verdict.step), verdict.again_at) == (Evict, 1290)
+    # Once it is on its way out, and once it has no quota any more, only the time is left.
+    leaving = msgspec.structs.replace(
+        known, conditions=(*known.conditions, condition("Evicted", True, "AdmissionCheck"))
+    )
+    assert next_step(view(leaving), NOW) == Verdict(again_at=1290)
+    waits = msgspec.structs.replace(waiting("PendingEvaluation"), checks=known.checks, requeue_at=1290)
+    assert next_step(view(waits), NOW) == Verdict(again_at=1290)
     past = holding(checks=(retry(100, 100),))
     assert isinstance(step(past, cluster_queue=CHECKED), Evict)
+
+
+def test_a_deactivation_of_what_is_on_its_way_out_already_leaves_nothing_behind() -> None:
+    target = condition("DeactivationTarget", True, "MaximumExecutionTimeExceeded", message="too long")
+    evicted = condition("Evicted", True, "Preempted")
+    order = step(running(target, evicted, active=False))
+    assert isinstance(order, Evict)
+    assert (order.cause, order.clear_deactivation_target) == ("MaximumExecutionTimeExceeded", True)
+    assert step(running(evicted, active=False)) is None
 
 
 def test_deactivation_is_ordered_then_done_then_evicted() -> None:

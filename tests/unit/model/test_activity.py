@@ -61,6 +61,15 @@ def test_the_first_cause_is_the_reason_and_the_message_names_all(
     assert built.in_snapshot("cq") is activity.active
 
 
+def test_the_message_is_one_sentence_with_all_causes() -> None:
+    built = world()
+    built.set_cluster_queue(msgspec.structs.replace(queue("cq", *GROUPS), stop_policy="Hold", checks=rules("missing")))
+    said = built.activity("cq").message
+    assert said.startswith("Can't admit new workloads: ")
+    assert said.endswith(".")
+    assert len(said.removeprefix("Can't admit new workloads: ").split(", ")) >= 2
+
+
 def test_unknown_queue() -> None:
     assert world().activity("nope").reason == "NotFound"
 

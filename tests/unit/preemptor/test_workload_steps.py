@@ -111,11 +111,18 @@ def test_a_check_that_asks_for_a_retry_evicts() -> None:
     assert (command.reason, command.clear_requeue_state) == ("AdmissionCheck", False)
 
 
-def test_a_retry_later_waits_for_its_time() -> None:
+def test_a_retry_later_gives_the_quota_back_at_once() -> None:
     wl = workload(checks=(check_state("Retry"),), requeue_at=1060, has_requeue_state=True)
-    assert step(wl, with_check(cluster_queue())) == Verdict((), 1060)
-    (command,) = step(wl, with_check(cluster_queue()), now=1060.0).commands
+    found = step(wl, with_check(cluster_queue()))
+    (command,) = found.commands
     assert isinstance(command, Evict)
+    assert (command.reason, found.again_at) == ("AdmissionCheck", 1060)
+
+
+def test_a_rejection_does_not_wait_for_the_retry_of_another_check() -> None:
+    wl = workload(checks=(check_state("Rejected"),), requeue_at=1060, has_requeue_state=True)
+    (command,) = step(wl, with_check(cluster_queue())).commands
+    assert isinstance(command, SetDeactivationTarget)
 
 
 def test_a_rejected_check_orders_the_deactivation_and_wins_over_a_retry() -> None:

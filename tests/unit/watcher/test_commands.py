@@ -428,6 +428,14 @@ async def test_a_workload_that_is_evicted_is_not_evicted_again_but_its_back_off_
     assert "requeueState" not in world.workload()["status"]
 
 
+async def test_a_deactivation_that_is_done_is_not_asked_for_any_more(world: World) -> None:
+    conditions = [condition("Evicted"), condition("DeactivationTarget")]
+    world.edit("workload", "w", lambda w: w.update(status={"conditions": conditions}))
+    await twice(world, c.Evict(**WHO, reason="Deactivated", message="x", clear_deactivation_target=True))
+    assert world.condition("Evicted") == ("True", "Because")
+    assert world.condition("DeactivationTarget") is None
+
+
 class NoBudget:
     """None is left until `more`."""
 

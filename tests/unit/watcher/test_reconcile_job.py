@@ -7,6 +7,7 @@ import pytest
 
 from services.watcher.lanes import LaneKey
 from services.watcher.managed_jobs import JobSettings
+from shared.config.feature_gates import resolve
 from shared.events import commands as c
 from shared.jobs.naming import workload_name
 from shared.kube.errors import Unreachable
@@ -248,6 +249,15 @@ async def test_an_orphan_is_finished(world: World) -> None:
     assert world.condition("Finished") == ("True", "OwnerNotFound")
     assert world.workload()["metadata"]["finalizers"] == ["other"]
     assert world.condition("Finished", "mine") is None
+
+
+async def test_with_the_gate_off_an_orphan_goes_on_waiting() -> None:
+    meta = {"labels": {"kueue.x-k8s.io/job-uid": "x"}, "finalizers": ["kueue.x-k8s.io/resource-in-use"]}
+    off = JobSettings(gates=resolve({"FinishOrphanedWorkloads": False}))
+    async with running(off, lambda world: world.load("workload", workload(meta=meta))) as world:
+        await world.settled()
+        assert world.condition("Finished") is None
+        assert world.workload()["metadata"]["finalizers"] == meta["finalizers"]
 
 
 @pytest.mark.parametrize("labels", [{}, {"kueue.x-k8s.io/queue-name": ""}])
