@@ -58,6 +58,7 @@ from shared.kube.resources import Resource
 _JOB = token_of("batch", "Job")
 _RECONCILE = "reconcile"
 _ORPHAN = "orphan"
+_TIME_KEPT = "time-kept"
 _SELDOM_S = 3600.0
 
 
@@ -143,6 +144,8 @@ class Gateway:
                 "now": now,
             }
 
+        self._keeps_all = jobs.keep_finished_s is None
+        self._retention = Retention(store, client, control, self.recorder, jobs, now)
         self._reconciler = JobReconciler(**parts(control, OneWorkload))
         self._controls: dict[str, JobControl] = {"pod": pods, POD_GROUP: groups}
         self._reconcilers = {
@@ -307,6 +310,8 @@ class Gateway:
                 self._look_for_owner(lane)
             return
         self._look_at(lane)
+        if change.new is not None and not self._keeps_all:
+            self._look_at_time_kept(change.new)
         for token in self._tokens:
             for child in self._store.owned_by(token, owner.uid):
                 self._look_at(self._lane(child))
@@ -366,6 +371,22 @@ class Gateway:
                 self._lanes.later(lane, run, delay_s=again, urgency=Urgency.STATUS, name=_ORPHAN)
 
         self._lanes.submit(lane, run, urgency=Urgency.STATUS, name=_ORPHAN)
+
+    def _look_at_time_kept(self, stored: Stored) -> None:
+        """Of a finished workload that no pass over its job looks at, as the kind of the job is not ours."""
+        metadata = stored.object.metadata
+        is_ours = workload_lane(metadata).kind in (*self._kinds, *self._parents)
+        if is_ours or not is_finished(workload_of(stored)) or metadata.deletion_timestamp is not None:
+            return
+        lane = LaneKey(_TIME_KEPT, stored.namespace, stored.name)
+
+        async def run() -> None:
+            found = self._store.get("workload", stored.namespace, stored.name)
+            again = None if found is None or found.uid != stored.uid else await self._retention.finished(found)
+            if again is not None:
+                self._lanes.later(lane, run, delay_s=again, urgency=Urgency.STATUS, name=_TIME_KEPT)
+
+        self._lanes.submit(lane, run, urgency=Urgency.STATUS, name=_TIME_KEPT)
 
     def _urgency(self, lane: LaneKey) -> Urgency:
         """What stops a job goes first; what starts one, or takes in that it has ended, next."""

@@ -74,6 +74,34 @@ async def test_a_finished_workload_is_kept_for_its_time() -> None:
         await world.until(lambda: bool(deletions(world)))
 
 
+async def test_finished_workloads_of_kinds_that_others_look_after_go_too() -> None:
+    owner = [{"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": "uid-t", "controller": True}]
+    done = {"conditions": [condition("Finished")]}
+    async with running(AT_ONCE) as world:
+        world.load("workload", workload("theirs", meta={"ownerReferences": owner}, status=done))
+        world.load("workload", workload("running", meta={"ownerReferences": owner}))
+        await world.settled()
+        assert deletions(world) == [("workloads", "theirs")]
+        assert world.reasons("theirs") == ["Deleted"]
+
+
+async def test_they_are_kept_for_their_time() -> None:
+    owner = [{"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": "uid-t", "controller": True}]
+    theirs = workload("theirs", meta={"ownerReferences": owner}, status={"conditions": [condition("Finished")]})
+    async with running(FOR_EVER) as world:
+        world.load("workload", theirs)
+        await world.settled()
+        assert deletions(world) == []
+    async with running(JobSettings(keep_finished_s=600)) as world:
+        world.load("workload", theirs)
+        world.load("workload", workload("other"))
+        await world.decide(world.admit("other"))
+        assert deletions(world) == []
+        world.clock.pass_(600)
+        world.edit("workload", "theirs", lambda w: w["metadata"].setdefault("annotations", {}).update(a="b"))
+        await world.until(lambda: deletions(world) == [("workloads", "theirs")])
+
+
 async def test_a_finished_workload_without_an_owner_goes_too() -> None:
     async with running(AT_ONCE) as world:
         world.load("workload", workload("mine", status={"conditions": [condition("Finished")]}))
