@@ -14,6 +14,7 @@ from shared.events import commands as c
 from shared.jobs.naming import workload_name
 from shared.kube.errors import Unreachable
 from tests.unit.watcher.manifests import condition, workload
+from tests.unit.watcher.moments import NOW_TEXT
 from tests.unit.watcher.world import World, queued_job, running
 
 NAME = workload_name(kind="Job", group="batch", name="j", uid="uid-j")
@@ -87,7 +88,8 @@ async def test_finished_workloads_of_kinds_that_others_look_after_go_too() -> No
 
 async def test_they_are_kept_for_their_time() -> None:
     owner = [{"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": "uid-t", "controller": True}]
-    theirs = workload("theirs", meta={"ownerReferences": owner}, status={"conditions": [condition("Finished")]})
+    done = {"conditions": [condition("Finished", at=NOW_TEXT)]}
+    theirs = workload("theirs", meta={"ownerReferences": owner}, status=done)
     async with running(FOR_EVER) as world:
         world.load("workload", theirs)
         await world.settled()
