@@ -95,6 +95,7 @@ def _drop_the_precondition(note: Note) -> Iterable[AbstractContextManager[Any]]:
         return same
 
     def bare(patch: JsonObject, _: Stored) -> bytes:
+        note()
         return msgspec.json.encode(patch)
 
     yield mock.patch.object(watcher_decisions, "incarnation_of", any_)
