@@ -239,6 +239,8 @@ class Families:
             )
         except (NotFound, Conflict):
             return
+        except Refused as error:
+            raise TryAgain(f"workload {stored.key} cannot be deleted: {error.message}") from error
         flavor = stored.object.metadata.annotations.get(names.ALLOWED_FLAVORS, "")
         self._emit(parent, "DeletedVariant", f"Deleted the variant on flavor {flavor}")
 

@@ -4,7 +4,8 @@ What a set asks for is `shared.jobs`' to say; its pod sets are told once, at cre
 pods, and stop them. No workload has a controller: the set and the pods own it together, and it goes with the last of them.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import msgspec
@@ -68,19 +69,18 @@ class ServingWorkloads:
         for wanted in kind.workloads(parent):
             found = self._find(stored.namespace, wanted.name, *wanted.other_names)
             actual[wanted.name] = found.name if found is not None else wanted.name
-            try:
+            with _collected(errors):
                 if found is not None:
                     await self._follow(kind, stored, parent, wanted, found)
                 elif not mirrored(parent):
                     await self._create(kind, stored, parent, wanted)
-            except TryAgain as error:
-                errors.append(error)
         kept = self._find(stored.namespace, *kind.kept(parent))
         if kept is not None:
-            await self._park(kept)
-        if kind.sheds:
-            for owned in self._store.owned_by("workload", stored.uid):
-                if owned.name not in actual:
+            with _collected(errors):
+                await self._park(kept)
+        for owned in self._store.owned_by("workload", stored.uid) if kind.sheds else ():
+            if owned.name not in actual:
+                with _collected(errors):
                     await self._delete(kind, stored, owned)
         if errors:
             raise errors[0]
@@ -222,6 +222,8 @@ class ServingWorkloads:
             await self._client.delete(resources.WORKLOADS, workload.namespace, workload.name, uid=workload.uid)
         except (NotFound, Conflict):
             return
+        except Refused as error:
+            raise TryAgain(f"workload {workload.key} cannot be deleted: {error.message}") from error
         self._emit(
             kind, stored, "Normal", "DeletedWorkload", f"Deleted Workload {workload.key}: its group is not wanted"
         )
@@ -236,6 +238,15 @@ class ServingWorkloads:
 
     def _moment(self) -> datetime:
         return datetime.fromtimestamp(self._now(), UTC)
+
+
+@contextlib.contextmanager
+def _collected(errors: list[TryAgain]) -> Iterator[None]:
+    """What fails does not hold up what comes after it."""
+    try:
+        yield
+    except TryAgain as error:
+        errors.append(error)
 
 
 def manifest_of(

@@ -214,7 +214,8 @@ def _evictions(family: Family, members: tuple[Variant, ...]) -> list[Step] | Non
     steps: list[Step] = []
     waits = False
     for variant in evicted:
-        if not family.reserved or not variant.admitted:
+        elsewhere = family.flavor and variant.flavor != family.flavor
+        if not family.reserved or not variant.admitted or elsewhere:
             # No job runs by it, whatever else the parent does.
             steps.append(ReleaseVariant(variant.name))
         elif family.evicted:

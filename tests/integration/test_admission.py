@@ -183,12 +183,21 @@ async def test_the_webhook_is_asked_about_a_status_only_where_the_schema_cannot_
     before = admission.asked["workload"]
     await admission.create(WORKLOADS, workload, namespace="default")
     assert admission.asked["workload"] - before == 1  # no pod set has a minCount: nothing to default
-    admitted = {"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "count": 2, "flavors": {"cpu": "rf"}}]}
+    admitted: Document = {
+        "clusterQueue": "cq",
+        "podSetAssignments": [{"name": "main", "count": 2, "flavors": {"cpu": "rf"}}],
+    }
 
     assert await _status(admission, "stepwise", conditions=[_condition("PodsReady", "False")]) == 0
     with pytest.raises(Refused, match=r"status\.admission: Required value"):
         await _status(admission, "stepwise", conditions=[_condition("QuotaReserved", "True")])
     reserved = [_condition("QuotaReserved", "True")]
+    # An admission is judged once quota is reserved for it: neither half of the way is unseen.
+    foreign = {**admitted, "podSetAssignments": [{**admitted["podSetAssignments"][0], "name": "other"}]}
+    assert await _status(admission, "stepwise", admission=foreign) == 1
+    with pytest.raises(Refused, match=r"podSetAssignments\[0\]\.name: Not found"):
+        await _status(admission, "stepwise", conditions=reserved)
+    assert await _status(admission, "stepwise", admission=None) == 0
     assert await _status(admission, "stepwise", conditions=reserved, admission=admitted) == 1
     assert await _status(admission, "stepwise", conditions=[*reserved, _condition("Finished", "True")]) == 0
     with pytest.raises(Refused, match=r"status\.admission: Invalid value"):

@@ -25,21 +25,25 @@ def _more_than_conditions(operation: str, old: JsonObject | None, new: JsonObjec
     if section(new, "metadata").get("annotations") != section(old, "metadata").get("annotations"):
         return True
     status, before = section(new, "status"), section(old, "status")
-    if "admission" in status:
-        asked = status["admission"] != before.get("admission")
-    else:
-        conditions = items(status, "conditions")
-        asked = any(c.get("type") == "QuotaReserved" and c.get("status") == "True" for c in conditions)
-    return asked or any(status.get(field) != before.get(field) for field in _JUDGED)
+    if "admission" in status and status["admission"] != before.get("admission"):
+        return True
+    if _reserved(status) and ("admission" not in status or not _reserved(before)):
+        return True
+    return any(status.get(field) != before.get(field) for field in _JUDGED)
+
+
+def _reserved(status: JsonObject) -> bool:
+    return any(c.get("type") == "QuotaReserved" and c.get("status") == "True" for c in items(status, "conditions"))
 
 
 MATCH_CONDITIONS: Mapping[str, MatchCondition] = {
-    "object.spec.?podSets.orValue([]).exists(p, has(p.minCount))": _something_to_default,
-    'request.operation == "CREATE" || object.spec != oldObject.spec'
+    "object.?spec.?podSets.orValue([]).exists(p, has(p.minCount))": _something_to_default,
+    'request.operation == "CREATE" || object.?spec != oldObject.?spec'
     " || object.metadata.?annotations != oldObject.metadata.?annotations"
-    " || (object.?status.?admission.hasValue()"
-    " ? object.?status.?admission != oldObject.?status.?admission"
-    ' : object.?status.?conditions.orValue([]).exists(c, c.type == "QuotaReserved" && c.status == "True"))'
+    " || (object.?status.?admission.hasValue() && object.?status.?admission != oldObject.?status.?admission)"
+    ' || (object.?status.?conditions.orValue([]).exists(c, c.type == "QuotaReserved" && c.status == "True")'
+    " && (!object.?status.?admission.hasValue()"
+    ' || !oldObject.?status.?conditions.orValue([]).exists(c, c.type == "QuotaReserved" && c.status == "True")))'
     " || object.?status.?reclaimablePods != oldObject.?status.?reclaimablePods"
     " || object.?status.?admissionChecks != oldObject.?status.?admissionChecks"
     " || object.?status.?clusterName != oldObject.?status.?clusterName": _more_than_conditions,

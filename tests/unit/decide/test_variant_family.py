@@ -218,6 +218,17 @@ def test_a_backoff_of_the_parent_is_waited_for() -> None:
     assert AdmitParent("v-good") in steps(found, NOW + 60)
 
 
+def test_a_job_is_not_stopped_for_a_variant_that_it_does_not_run_by() -> None:
+    runs, late = variant(FLAVORS[0], admitted=True), variant(FLAVORS[1], admitted=True, evicted=True)
+    found = steps(family(runs, late, admitted=True, flavor=FLAVORS[0]))
+    assert ReleaseVariant(late.name) in found
+    assert not [step for step in found if isinstance(step, EvictParent)]
+    # The other way round it has to stop before the quota is free.
+    found = steps(family(runs, late, admitted=True, flavor=FLAVORS[1]))
+    assert [step for step in found if isinstance(step, EvictParent)]
+    assert ReleaseVariant(late.name) not in found
+
+
 def test_a_parent_without_an_admitted_variant_is_evicted() -> None:
     assert evictions(family(admitted=True, flavor="good")) == ["ConcurrentAdmission"]
     assert evictions(family(variants=(), flavors=None, admitted=True)) == ["ConcurrentAdmission"]

@@ -64,6 +64,8 @@ def test_what_the_schema_judges_is_not_asked_about(old: dict[str, Any], new: dic
         (workload(), workload(annotations={"a": "b"})),
         (workload(annotations={"a": "b"}), workload()),
         (workload(), workload(conditions=[RESERVED])),
+        (workload(conditions=[RESERVED]), workload(conditions=[RESERVED])),
+        (workload(admission=ADMISSION), workload(conditions=[RESERVED], admission=ADMISSION)),
         (workload(), workload(conditions=[RESERVED], admission=ADMISSION)),
         (workload(admission=ADMISSION), workload(admission={"clusterQueue": "other"})),
         (workload(), workload(reclaimablePods=[{"name": "main", "count": 1}])),
