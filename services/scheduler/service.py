@@ -473,7 +473,7 @@ class Scheduler:
             said = f"Passed over: {entry.key}, which asks for no more, was refused: {entry.message}"
             for key in queue.inadmissible:
                 if key not in self.reports.refused and queue.parked_reason(key):
-                    passed = msgspec.structs.replace(entry, message=said, requests={})
+                    passed = msgspec.structs.replace(entry, words=said, requests={})
                     self.reports.refuse(key, RefusedHead(passed, positions, now, like=entry.key))
 
     async def _report(self, now: float) -> None:

@@ -181,6 +181,14 @@ class DirectClient(Client):
         else:
             await self._process_op_err(error)
 
+    async def _process_pong(self) -> None:
+        # The answer to a round trip that nobody waits for any more: setting it would end the library's reading, and with it the connection.
+        if self._pongs and self._pongs[0].done():
+            self._pongs.pop(0)
+            self._pings_outstanding = 0
+        else:
+            await super()._process_pong()
+
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         handler = self.direct.get(sid)
         if handler is None:

@@ -73,10 +73,13 @@ class NotAdmitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     gated: bool = False
     """It would have to preempt but a gate is closed: BlockedOnPreemptionGates."""
 
+    words: str = ""
+    """Of one that was not looked at itself, instead of those of the refusal."""
+
     @property
     def message(self) -> str:
         """The refusal in words. Most refusals of a batch are replaced by later ones before anybody reads them."""
-        return reasons.message(self.refusal)
+        return self.words or reasons.message(self.refusal)
 
 
 Decision = Admit | Preempt

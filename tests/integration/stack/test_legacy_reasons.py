@@ -68,4 +68,5 @@ async def test_a_life_in_old_words(old: Stack, watched: Watched) -> None:
     assert await seen.until(lambda: not seen.jobs["default/words"].suspended, 30), workload_of(seen, uid)
     assert told(seen, uid, "Admitted") == ("True", "Admitted")
     await old.cluster.kubectl("delete", "job", "words", "--wait=false")
-    assert await seen.until(lambda: workload_of(seen, uid) is None, 20)
+    # The garbage collector learns of a new kind of object after half a minute.
+    assert await seen.until(lambda: workload_of(seen, uid) is None, 60)

@@ -315,6 +315,15 @@ async def test_workloads_of_one_shape_are_told_the_same(harness: Harness) -> Non
         assert len({report.message for report in harness.reports()}) == 1
 
 
+async def test_those_that_are_passed_over_with_one_that_asks_for_less_are_told_so(harness: Harness) -> None:
+    async with harness.running(harness.scheduler()):
+        await harness.put(*(workload(f"w{i}", str(9 + i), created=i) for i in range(5)))
+        await until(lambda: len({report.name for report in harness.reports()}) == 5)
+        said = [report.message for report in harness.reports()]
+        assert any(message.startswith("Passed over: ns/w0, which asks for no more, was refused: ") for message in said)
+        assert {report.reason for report in harness.reports()} == {"ExceedsMaxQuota"}
+
+
 async def test_those_that_are_parked_with_a_refused_one_are_told_anew_now_and_then_only(harness: Harness) -> None:
     """A batch looks at the heads; what it costs must not grow with all that waits behind them."""
     scheduler = harness.scheduler()
