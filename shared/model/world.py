@@ -393,6 +393,9 @@ class World:
 
     def assume(self, key: str, admission: Admission, at: float = NEWEST) -> None:
         """A decision taken `at` reserves quota for this workload: it counts as spent until `settle` (R6)."""
+        if self.assumed.get(key) != admission:
+            # Somebody else's, from the log: the rest of a cycle that was cut knows nothing of it.
+            self.changes += 1
         self.pending.remove(key)
         self.assumed[key] = admission
         self._penalize(key)
@@ -447,6 +450,8 @@ class World:
 
     def assume_preempted(self, key: str, preemptor: str) -> None:
         """A decision evicts this workload: until `settle_preempted` it counts as evicted, whatever its object says."""
+        if self.preempting.get(key) != preemptor:
+            self.changes += 1
         self.preempting[key] = preemptor
         self._rank(key)
 

@@ -300,7 +300,9 @@ class Invariants:
     def _check_held(self, known: _Known, found: _Decided) -> None:
         """While nothing was edited since the decision, the sum over its tree is within what quota allows."""
         forest, specs = self._present()
-        if any(specs.get(node) != state for node, state in found.specs.items()):
+        came = (f"queue {queue}" not in found.specs for queue in forest.tree_of(known.queue))
+        if any(specs.get(node) != state for node, state in found.specs.items()) or any(came):
+            # Edited since, or a queue of another tree has moved here with all that it holds.
             return
         excess = forest.excess(known.queue, lambda queue: self._held[queue], known.usage)
         if excess:

@@ -303,6 +303,21 @@ def test_a_cut_cycle_is_forgotten_once_something_changed() -> None:
     assert [admit.key for admit in run_cycle(built, 100).admits] == ["ns/w03", "ns/w04", "ns/w05"]
 
 
+def test_the_rest_of_a_cut_cycle_is_void_once_somebody_else_has_decided() -> None:
+    built, other = many(6), many(6)
+    run_cycle(built, 100, budget=2)
+    (_, _, theirs, *_) = run_cycle(other, 100).admits
+    assert theirs.key == "ns/w02"
+    built.assume(theirs.key, other.assumed[theirs.key])
+    assert "ns/w02" not in [admit.key for admit in run_cycle(built, 100).admits]
+    # What it had decided itself is no news, when it comes back with the log.
+    built = many(6)
+    first = run_cycle(built, 100, budget=2)
+    for admit in first.admits:
+        built.assume(admit.key, built.assumed[admit.key])
+    assert [admit.key for admit in run_cycle(built, 100).admits] == ["ns/w02"]
+
+
 def test_what_was_set_aside_before_a_cut_stays_set_aside_after_it() -> None:
     built, whole = cohort_of_two(), cohort_of_two()
     for target in (built, whole):
