@@ -131,7 +131,12 @@ class Judge(Histories):
             before, admissions = self._preempted.get((victim, preemptor)), self.admissions[victim]
             if before is not None and (admissions == before or self._is_admitted(job)):
                 key = self.jobs[victim].key if victim in self.jobs else victim
-                self._problem(f"evicted twice: {key} for one preemption: {self.evictions[victim]}")
+                why = (
+                    "was not admitted in between"
+                    if admissions == before
+                    else "was evicted when the preemptor had its quota"
+                )
+                self._problem(f"evicted twice: {key} {why}, for one preemption: {self.evictions[victim]}")
             self._preempted[victim, preemptor] = admissions
 
     def stories(self, limit: int = 10) -> list[str]:
