@@ -43,7 +43,7 @@ test-unit: $(STAMP) ## Only the tests that need no control plane (about 2 min)
 simulate: $(STAMP) ## Deterministic simulation: SEED=7 replays one with its story, SEEDS=3000 FIRST=1 runs a range (300 seeds: about 3 min on 2 cores)
 	@$(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300) --first $(or $(FIRST),1))
 
-simulate-mutations: $(STAMP) ## Break the protocol in thirteen ways and demand that a promise notices each within 200 seeds (rounds of seeds until each is caught: about 110 runs of 2 s)
+simulate-mutations: $(STAMP) ## Break the protocol in thirteen ways and demand that a promise notices each within 200 seeds (rounds of seeds until each is caught; about 75 s on 2 cores)
 	@$(BIN)/python -m tests.simulation.mutations
 
 chaos: $(STAMP) ## 1,000 Jobs while everything is killed, frozen, wiped, reset, filled up and upgraded, then a preemption storm (SEED=1; about 7 min)
