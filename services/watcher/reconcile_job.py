@@ -161,8 +161,8 @@ class JobReconciler:
             return None
         metadata = stored.object.metadata
         deleting, finished = metadata.deletion_timestamp is not None, is_finished(workload_of(stored))
-        had_a_job = bool(metadata.labels.get(names.JOB_UID_LABEL)) and self._settings.gates["FinishOrphanedWorkloads"]
-        if deleting or had_a_job:
+        is_orphan = bool(metadata.labels.get(names.JOB_UID_LABEL))
+        if deleting or (is_orphan and (finished or self._settings.gates["FinishOrphanedWorkloads"])):
             if not deleting and not finished:
                 await self._finish(stored, names.REASON_OWNER_NOT_FOUND, "The job of the workload is gone")
             if names.RESOURCE_IN_USE in metadata.finalizers:

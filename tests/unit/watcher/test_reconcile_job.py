@@ -258,6 +258,10 @@ async def test_with_the_gate_off_an_orphan_goes_on_waiting() -> None:
         await world.settled()
         assert world.condition("Finished") is None
         assert world.workload()["metadata"]["finalizers"] == meta["finalizers"]
+        # One that is over may go all the same.
+        world.edit("workload", "w", lambda found: found.update(status={"conditions": [condition("Finished")]}))
+        await world.settled()
+        assert world.workload()["metadata"]["finalizers"] == []
 
 
 @pytest.mark.parametrize("labels", [{}, {"kueue.x-k8s.io/queue-name": ""}])
