@@ -117,18 +117,13 @@ async def _refuse_while_active(client: KubeClient, namespace: str) -> None:
 
 async def _all(client: KubeClient) -> HandedBack:
     gate = asyncio.Semaphore(IN_FLIGHT)
-    seen, tasks, query = 0, [], {"limit": str(PAGE)}
+    seen, tasks = 0, []
     async with asyncio.TaskGroup() as group:
-        while True:
-            page = msgspec.json.decode(await client.list_page(WORKLOADS, query=query))
-            for workload in page["items"]:
+        async for body in client.pages(WORKLOADS, limit=PAGE):
+            for workload in msgspec.json.decode(body)["items"]:
                 if not _finished(workload):
                     seen += 1
                     tasks.append(group.create_task(_one(client, gate, workload)))
-            following = page["metadata"].get("continue")
-            if not following:
-                break
-            query = {"limit": str(PAGE), "continue": following}
     return HandedBack(seen, sum(task.result() for task in tasks))
 
 

@@ -51,7 +51,6 @@ SPACE = "default"
 GATEWAY = f"system:serviceaccount:{NAMESPACE}:sluice-watcher"
 TIMEOUT_S = 420.0
 LOOK_S = 1.0
-PAGE = "500"
 THRESHOLDS = (
     Threshold(figure="unfinished", max=0),
     Threshold(figure="out_of_order", max=0),
@@ -90,13 +89,8 @@ class Seen(msgspec.Struct, frozen=True):
         return next((c.last_transition_time for c in found), "")
 
 
-class _ListMeta(msgspec.Struct, frozen=True, rename={"token": "continue"}):
-    token: str = ""
-
-
 class _Page(msgspec.Struct, frozen=True):
     items: tuple[Seen, ...] = ()
-    metadata: _ListMeta = _ListMeta()
 
 
 _pages = msgspec.json.Decoder(_Page)
@@ -189,14 +183,10 @@ async def _prepare(client: KubeClient, size: int) -> None:
 
 
 async def _listed(client: KubeClient, resource: Resource) -> list[Seen]:
-    query = {"limit": PAGE}
     found: list[Seen] = []
-    while True:
-        page = _pages.decode(await client.list_page(resource, SPACE, query=query))
-        found += page.items
-        if not page.metadata.token:
-            return found
-        query = {**query, "continue": page.metadata.token}
+    async for body in client.pages(resource, SPACE):
+        found += _pages.decode(body).items
+    return found
 
 
 async def _submit(client: KubeClient, groups: int, size: int) -> None:

@@ -59,15 +59,9 @@ class Session:
         self, resource: Resource, *, limit: int, everywhere: bool = False, query: Mapping[str, str] | None = None
     ) -> AsyncIterator[list[Json]]:
         """All objects of the namespace (or of all), page by page."""
-        asked = {"limit": str(limit), **(query or {})}
         namespace = "" if everywhere else self._in(resource, "")
-        while True:
-            page = _json(await self.client.list_page(resource, namespace, query=asked))
-            yield page.get("items") or []
-            rest = page["metadata"].get("continue", "")
-            if not rest:
-                return
-            asked["continue"] = rest
+        async for body in self.client.pages(resource, namespace, query=query or {}, limit=limit):
+            yield _json(body).get("items") or []
 
     async def all(
         self, resource: Resource, *, everywhere: bool = False, query: Mapping[str, str] | None = None

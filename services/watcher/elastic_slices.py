@@ -70,16 +70,8 @@ def resized(current: Stored, counts: dict[str, int]) -> JsonObject | Refusal:
     return {} if pod_sets == items(spec, "spec", "podSets") else {"spec": {"podSets": pod_sets}}
 
 
-_PAGE = "500"
-
-
-class _PageMeta(msgspec.Struct, frozen=True, rename={"token": "continue"}):
-    token: str = ""
-
-
 class _Page(msgspec.Struct):
     items: list[Pod] | None = None
-    metadata: _PageMeta = _PageMeta()
 
 
 _pages = msgspec.json.Decoder(_Page)
@@ -114,17 +106,14 @@ class ElasticPods:
     async def _list(self, namespace: str, pod_sets: Sequence[str]) -> list[Pod]:
         """Pods of pod sets of these names, page by page. Raises TryAgain when they change too fast for that."""
         # Of which slice a pod is stands in an annotation, which no selector can ask for.
-        query = {"labelSelector": f"{names.PODSET_LABEL} in ({','.join(pod_sets)})", "limit": _PAGE}
+        query = {"labelSelector": f"{names.PODSET_LABEL} in ({','.join(pod_sets)})"}
         found: list[Pod] = []
-        while True:
-            try:
-                page = _pages.decode(await self._client.list_page(PODS, namespace, query=query))
-            except Gone as error:
-                raise TryAgain("the list of pods expired between two pages") from error
-            found += page.items or ()
-            if not page.metadata.token:
-                return found
-            query = {**query, "continue": page.metadata.token}
+        try:
+            async for body in self._client.pages(PODS, namespace, query=query):
+                found += _pages.decode(body).items or ()
+        except Gone as error:
+            raise TryAgain("the list of pods expired between two pages") from error
+        return found
 
     async def _ungate(self, pod: Pod) -> None:
         left = [msgspec.to_builtins(gate) for gate in pod.spec.scheduling_gates if gate.name != names.ELASTIC_JOB]

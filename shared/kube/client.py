@@ -36,6 +36,21 @@ _DISCOVERY = Resource("", "", "", "")
 """Its documents belong to no resource."""
 
 
+PAGE = 500
+"""Objects of a page, as kubectl asks for them."""
+
+
+class _ListMetadata(msgspec.Struct, rename={"token": "continue"}):
+    token: str = ""
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
+
+
+_rest = msgspec.json.Decoder(_List)
+
+
 class _Preconditions(msgspec.Struct, omit_defaults=True, rename="camel"):
     uid: str = ""
     resource_version: str = ""
@@ -89,8 +104,21 @@ class KubeClient:
         query: Mapping[str, str] = NO_QUERY,
         timeout_s: float | None = None,
     ) -> bytes:
-        """One page of a list (`limit` and `continue` go into the query). See list_watch for whole lists."""
+        """One page of a list (`limit` and `continue` go into the query)."""
         return await self._call(Request("list", resource, namespace, query=query), timeout_s=timeout_s)
+
+    async def pages(
+        self, resource: Resource, namespace: str = "", *, query: Mapping[str, str] = NO_QUERY, limit: int = PAGE
+    ) -> AsyncGenerator[bytes, None]:
+        """A whole list, the body of one page after the other; `limit`: objects of a page. Raises Gone when it changed too fast to be read like that."""
+        asked = {"limit": str(limit), **query}
+        while True:
+            body = await self.list_page(resource, namespace, query=asked)
+            yield body
+            rest = _rest.decode(body).metadata.token
+            if not rest:
+                return
+            asked["continue"] = rest
 
     async def create(
         self, resource: Resource, namespace: str, body: bytes, *, field_manager: str = "", dry_run: bool = False

@@ -54,6 +54,19 @@ async def test_apply_takes_over_the_fields_of_others() -> None:
     assert headers["Content-Type"] == "application/apply-patch+yaml"
 
 
+async def test_a_whole_list_page_by_page() -> None:
+    api = ApiServer()
+    query = {"labelSelector": "a=b"}
+    async with client_of(api) as client:
+        for name in "abcde":
+            await api.put(resources.JOBS, {**JOB, "metadata": {"namespace": "team", "name": name}})
+        pages = [json.loads(body) async for body in client.pages(resources.JOBS, "team", query=query, limit=2)]
+        assert [[job["metadata"]["name"] for job in page["items"]] for page in pages] == [["a", "b"], ["c", "d"], ["e"]]
+    asked = [query for method, _, query, _ in api.requests if method == "GET"]
+    assert [query.get("limit") for query in asked] == ["2", "2", "2"]
+    assert all(query["labelSelector"] == "a=b" for query in asked)
+
+
 async def test_acting_as_somebody_else(tmp_path: Path) -> None:
     api = ApiServer()
     async with serve(api) as url:
