@@ -22,15 +22,14 @@ FIRST = workload_name(kind="Job", group="batch", name="j", uid="uid-j", extra="1
 async def world() -> AsyncIterator[World]:
     async with running() as found:
 
-        async def list_page(resource: Any, namespace: str, *, query: dict[str, str]) -> bytes:
+        async def pages(resource: Any, namespace: str, *, query: dict[str, str]) -> AsyncIterator[bytes]:
             assert (resource, namespace) == (PODS, "team")
             assert query["labelSelector"] == "kueue.x-k8s.io/podset in (main)"
-            # Pages of two, whatever was asked for.
-            at, pods = int(query.get("continue", "0")), found.api.objects_of("pods")
-            token = {"continue": str(at + 2)} if at + 2 < len(pods) else {}
-            return json.dumps({"metadata": token, "items": pods[at : at + 2]}).encode()
+            pods = found.api.objects_of("pods")
+            for at in range(0, len(pods), 2):
+                yield json.dumps({"items": pods[at : at + 2]}).encode()
 
-        found.api.list_page = list_page  # type: ignore[attr-defined]
+        found.api.pages = pages  # type: ignore[attr-defined]
         yield found
 
 
