@@ -33,7 +33,7 @@ demo: $(STAMP) ## The same unattended, checks the outcome and ends (about 1.5 mi
 down: $(STAMP) ## End what a killed `make up` left behind
 	@$(BIN)/sluice down
 
-test: $(STAMP) ## All tests, with a real control plane and NATS (about 30 min on 2 cores; the first time 9 min more, to build it and helm)
+test: $(STAMP) ## All tests, with a real control plane and NATS (about 33 min on 2 cores; the first time 9 min more, to build it and helm)
 	@$(BIN)/python -m devcluster build
 	@$(BIN)/python -m pytest
 
